@@ -10,9 +10,9 @@ import torch
 
 from minirlhf.core.progress import progress
 from minirlhf.data import elicitation
-from minirlhf.equations import agreement
 from minirlhf.equations import comparisons as worth
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch07_preference_data import equations as agreement
 from minirlhf_course.chapters.ch07_preference_data import figures, labellers, reader
 from minirlhf_course.classroom.labelling import Labelling
 from minirlhf_course.classroom.predictions import Predictions

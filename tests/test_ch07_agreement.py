@@ -11,6 +11,7 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
 from minirlhf.equations import agreement
 from minirlhf.feedback.annotators import dawid_skene, vote_fractions
+from minirlhf_course.chapters.ch07_preference_data import equations as ch07
 
 # What krippendorff 0.9, scikit-learn 1.9 and statsmodels 0.15 say of tables that were drawn at random.
 PEERS = json.loads((Path(__file__).parent / "samples" / "agreement.json").read_text(encoding="utf-8"))["cases"]
@@ -26,22 +27,22 @@ def test_kappa_and_alpha_agree_with_three_libraries(case):
     table = torch.zeros(classes, classes, dtype=torch.float64)
     for a, b in whole[:, :2].tolist():
         table[a, b] += 1
-    assert float(agreement.cohen_kappa(table)) == pytest.approx(case["cohen"], abs=1e-12)
-    assert float(agreement.fleiss_kappa(counts(whole, classes))) == pytest.approx(case["fleiss"], abs=1e-12)
+    assert float(ch07.cohen_kappa(table)) == pytest.approx(case["cohen"], abs=1e-12)
+    assert float(ch07.fleiss_kappa(counts(whole, classes))) == pytest.approx(case["fleiss"], abs=1e-12)
     grades = torch.arange(classes).double()
     distances = {"nominal": 1 - torch.eye(classes).double(), "interval": (grades[:, None] - grades) ** 2}
     for level, distance in distances.items():
-        found = float(agreement.krippendorff_alpha(counts(gaps, classes), distance))
+        found = float(ch07.krippendorff_alpha(counts(gaps, classes), distance))
         assert found == pytest.approx(case[level], abs=1e-12), level
 
 
 def test_agreement_refuses_what_is_no_table_of_labels():
     with raises(ArgumentError, argument="counts", problem="sums"):
-        agreement.fleiss_kappa(torch.tensor([[2.0, 1], [1, 1]]))
+        ch07.fleiss_kappa(torch.tensor([[2.0, 1], [1, 1]]))
     with raises(ArgumentError, argument="distance", problem="diagonal"):
-        agreement.krippendorff_alpha(torch.ones(3, 2), torch.ones(2, 2))
+        ch07.krippendorff_alpha(torch.ones(3, 2), torch.ones(2, 2))
     with raises(ArgumentError, argument="counts", problem="no pair"):
-        agreement.krippendorff_alpha(torch.eye(2), 1 - torch.eye(2))
+        ch07.krippendorff_alpha(torch.eye(2), 1 - torch.eye(2))
     with raises(ArgumentError, argument="labels", expected=(-1, 1)):
         agreement.dawid_skene_update(torch.tensor([[2]]), torch.ones(1, 2) / 2)
 

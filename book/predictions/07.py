@@ -4,6 +4,7 @@ import torch
 from asking import Ask, Typed, compared, mean
 
 from minirlhf.equations import comparisons
+from minirlhf_course.chapters.ch07_preference_data import equations as ch07
 
 
 def _number(x: float) -> torch.Tensor:
@@ -52,7 +53,7 @@ finer_scale = Ask(
 
 
 def _flipped():
-    clean, turned = (float(comparisons.flipped_information(_number(0.0), flip=flip)) for flip in (0.0, 0.2))
+    clean, turned = (float(ch07.flipped_information(_number(0.0), flip=flip)) for flip in (0.0, 0.2))
     left = (turned / clean) ** 0.5
     return clean / turned, {"fifth": 1 / 0.8, "once": 1 / left, "left": left}
 

@@ -25,22 +25,6 @@ def flipped_label(probability: Tensor, *, flip: float) -> Tensor:
     return probability + flip * (1 - 2 * probability)
 
 
-@takes(difference="...", flip=number("[0, 1]"))
-@equation(
-    "eq:flipped-information",
-    source='Fisher (1925), "Theory of statistical estimation", applied to eq:flipped-label.',
-)
-def flipped_information(difference: Tensor, *, flip: float) -> Tensor:
-    """Fisher information of a Bradley–Terry label flipped with probability ``flip``: ((1 − 2ε) p(1 − p))² / (q(1 − q)).
-
-    p = σ(difference), and q is p after the flips. Without flips the information is p(1 − p): ¼ if both completions have
-    the same reward, close to 0 if the difference is large.
-    """
-    p = torch.sigmoid(difference)
-    q = flipped_label(p, flip=flip)
-    return ((1 - 2 * flip) * p * (1 - p)) ** 2 / (q * (1 - q))
-
-
 # -- scales ------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import agreement
+from minirlhf_course.chapters.ch07_preference_data import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 NOMINAL = 1 - torch.eye(3, dtype=torch.float64)
@@ -42,7 +43,7 @@ def _counts(votes: Tensor, classes: int = 3) -> Tensor:
     "eq:cohen-kappa",
     "value",
     "What is left of the agreement when chance agreement, that of labels of unlike items, is taken out.",
-    of=agreement.cohen_kappa,
+    of=equations.cohen_kappa,
     against="pairs of items: one annotator's label of each, beside the other's label of every item",
     wrong={
         "raw agreement": lambda table: table.diagonal(dim1=-2, dim2=-1).sum(-1) / table.sum((-2, -1)),
@@ -50,7 +51,7 @@ def _counts(votes: Tensor, classes: int = 3) -> Tensor:
             (table.diagonal(dim1=-2, dim2=-1).sum(-1) / table.sum((-2, -1)) - 1 / table.shape[-1])
             / (1 - 1 / table.shape[-1])
         ),
-        "one pool of labels for both, as Scott's π has it": lambda table: agreement.cohen_kappa(
+        "one pool of labels for both, as Scott's π has it": lambda table: equations.cohen_kappa(
             table / 2 + table.mT / 2
         ),
     },
@@ -73,7 +74,7 @@ def _(cohen_kappa, draw: Draw) -> Iterator[Comparison]:
     "eq:fleiss-kappa",
     "value",
     "The share of pairs of annotators that agree on an item, beyond that of two labels taken from the pool.",
-    of=agreement.fleiss_kappa,
+    of=equations.fleiss_kappa,
     against="all pairs of annotators of an item, one by one; and all pairs of labels, drawn with replacement",
     wrong={
         "pairs of an annotator with himself are counted": lambda counts: (
@@ -103,24 +104,24 @@ def _(fleiss_kappa, draw: Draw) -> Iterator[Comparison]:
     "eq:krippendorff-alpha",
     "value",
     "How far two labels of one item are apart on average, against two labels of any items; with labels missing.",
-    of=agreement.krippendorff_alpha,
+    of=equations.krippendorff_alpha,
     against="the distances of all pairs of labels, one by one",
     wrong={
         "pairs drawn with replacement": lambda counts, distance: (
             1
-            - (1 - agreement.krippendorff_alpha(counts, distance))
+            - (1 - equations.krippendorff_alpha(counts, distance))
             * (counts[counts.sum(-1) >= 2].sum() / (counts[counts.sum(-1) >= 2].sum() - 1))
         ),
         "single labels kept in the pool": lambda counts, distance: (
             1
-            - (1 - agreement.krippendorff_alpha(counts, distance))
+            - (1 - equations.krippendorff_alpha(counts, distance))
             * (
                 torch.einsum("c,k,ck->", *[counts[counts.sum(-1) >= 2].sum(0)] * 2, distance)
                 / counts[counts.sum(-1) >= 2].sum() ** 2
             )
             / (torch.einsum("c,k,ck->", *[counts.sum(0)] * 2, distance) / counts.sum() ** 2)
         ),
-        "distances ignored: names, not numbers": lambda counts, distance: agreement.krippendorff_alpha(
+        "distances ignored: names, not numbers": lambda counts, distance: equations.krippendorff_alpha(
             counts, (distance > 0).double()
         ),
     },
@@ -138,7 +139,7 @@ def _(krippendorff_alpha, draw: Draw) -> Comparison:
     "eq:expected-kappa",
     "value",
     "Two annotators, right with p and q: their table is a sum over the truth.",
-    of=agreement.expected_kappa,
+    of=equations.expected_kappa,
     against="κ of the table of what two annotators say, summed over the truth and their errors",
     wrong={
         "as if both labels were equally frequent": lambda accuracy_a, accuracy_b, prevalence: (

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import comparisons as worth
+from minirlhf_course.chapters.ch07_preference_data import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -57,7 +58,7 @@ def _(flipped_label, draw: Draw) -> Iterator[Comparison]:
     "eq:flipped-information",
     "value",
     "How much one label tells about the difference in reward.",
-    of=worth.flipped_information,
+    of=equations.flipped_information,
     against="expected curvature of the log-likelihood of the label",
     wrong={
         "as if the labels were clean": lambda difference, *, flip: (

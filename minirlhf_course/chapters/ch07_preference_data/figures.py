@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minirlhf.equations import comparisons
 from minirlhf.feedback.biases import LinearReward
+from minirlhf_course.chapters.ch07_preference_data import equations
 from minirlhf_course.chapters.ch07_preference_data.labellers import INJECTED
 from minirlhf_course.report.plotting import PALETTE
 
@@ -80,7 +81,7 @@ def worth(axes: Any, sizes: Tensor) -> None:
     for levels, colour in ((2, "blue"), (3, "sky"), (5, "green"), (8, "purple")):
         cuts = torch.arange(levels - 1, dtype=torch.float64) - (levels - 2) / 2
         right.plot(gap, comparisons.graded_information(gap, cuts), color=PALETTE[colour], label=f"{levels} levels")
-    flipped = comparisons.flipped_information(gap, flip=0.2)
+    flipped = equations.flipped_information(gap, flip=0.2)
     right.plot(gap, flipped, "--", color=PALETTE["red"], label="2 levels, 20 % flipped")
     right.set(xlabel="gap between the two completions, nats", ylabel="information", title="one label", ylim=(0, 0.46))
     right.legend(frameon=False, fontsize=8, ncols=2, loc="upper right")

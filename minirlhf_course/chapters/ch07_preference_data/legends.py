@@ -9,6 +9,7 @@ import torch
 
 from minirlhf.equations import agreement
 from minirlhf.equations import comparisons as worth
+from minirlhf_course.chapters.ch07_preference_data import equations
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -29,7 +30,7 @@ def _(draw: Draw) -> Legend:
     difference = draw.uniform(low=0.6, high=1.5)
     p = difference.sigmoid()
     legend = {"p": p, r"\varepsilon": 0.15, "q": worth.flipped_label(p, flip=0.15)}
-    return legend | {r"I_\varepsilon": worth.flipped_information(difference, flip=0.15)}
+    return legend | {r"I_\varepsilon": equations.flipped_information(difference, flip=0.15)}
 
 
 def _scale(draw: Draw) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
@@ -92,7 +93,7 @@ def _(draw: Draw) -> Legend:
         r"u_c": shares.sum(1),
         r"v_c": shares.sum(0),
     }
-    return legend | {r"\kappa": agreement.cohen_kappa(shares)}
+    return legend | {r"\kappa": equations.cohen_kappa(shares)}
 
 
 @symbols_of("eq:fleiss-kappa")
@@ -100,7 +101,7 @@ def _(draw: Draw) -> Legend:
     counts = torch.tensor([[3.0, 1, 0], [2, 1, 1], [0, 4, 0], [1, 0, 3], [4, 0, 0]], dtype=torch.float64)
     shares = counts.sum(0) / 20
     legend = {"i": range(5), "c": range(3), "N": 5, "m": 4, "n_{i,c}": counts, "q_c": shares}
-    return legend | {r"\kappa_{\text{F}}": agreement.fleiss_kappa(counts)}
+    return legend | {r"\kappa_{\text{F}}": equations.fleiss_kappa(counts)}
 
 
 @symbols_of("eq:krippendorff-alpha")
@@ -110,7 +111,7 @@ def _(draw: Draw) -> Legend:
     labels, every = counts.sum(1), counts.sum(0)
     legend = {"i": range(5), "c": range(3), "k": range(3), "n_{i,c}": counts, "m_i": labels, "n_c": every}
     legend |= {"n": every.sum(), r"\delta_{c,k}": distance}
-    return legend | {r"\alpha": agreement.krippendorff_alpha(counts, distance)}
+    return legend | {r"\alpha": equations.krippendorff_alpha(counts, distance)}
 
 
 @symbols_of("eq:expected-kappa")
@@ -118,7 +119,7 @@ def _(draw: Draw) -> Legend:
     p, p2, share = (draw.uniform(low=0.6, high=0.9) for _ in range(3))
     says = [share * x + (1 - share) * (1 - x) for x in (p, p2)]
     legend = {"p_a": p, "p_b": p2, "s_a": says[0], "s_b": says[1]}
-    return legend | {r"\kappa": agreement.expected_kappa(p, p2, share)}
+    return legend | {r"\kappa": equations.expected_kappa(p, p2, share)}
 
 
 def _annotators(draw: Draw) -> tuple[torch.Tensor, dict[str, Any]]:
