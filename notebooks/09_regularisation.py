@@ -14,8 +14,9 @@ import torch
 
 from minirlhf.core import exact
 from minirlhf.core.progress import progress
-from minirlhf.equations import kl, regularisation, rlhf
+from minirlhf.equations import kl, rlhf
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch09_regularisation import equations as regularisation
 from minirlhf_course.chapters.ch09_regularisation.forgetting import LetterReader
 from minirlhf_course.chapters.ch09_regularisation.poem import ARMS, Poem, SampledRun, Steering, at_kl, rest, train
 from minirlhf_course.chapters.ch09_regularisation.speakers import Letters, imitate

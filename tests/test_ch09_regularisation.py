@@ -8,7 +8,8 @@ from facts import raises
 
 from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
-from minirlhf.equations import kl, regularisation, rlhf
+from minirlhf.equations import kl, rlhf
+from minirlhf_course.chapters.ch09_regularisation import equations as ch09
 from minirlhf_course.chapters.ch09_regularisation.poem import (
     ARMS,
     Poem,
@@ -62,14 +63,14 @@ def test_reverse_and_forward_kl_of_three_replies_and_their_gradients():
 )
 def test_gaussian_estimators_of_kl_have_bias_and_deviation_of_the_table(shift, divergence, bias, deviation):
     assert shift**2 / 2 == pytest.approx(divergence)
-    found, spread = kl.gaussian_estimators(torch.tensor(shift, dtype=torch.float64))
+    found, spread = ch09.gaussian_estimators(torch.tensor(shift, dtype=torch.float64))
     close(found, [0.0, bias, 0.0], 9)
     close(spread, list(map(float, deviation)), 2)
 
 
 def test_k3_is_noisier_than_k1_from_628_thousandths_on():
     for divergence, noisier in ((0.627, False), (0.629, True)):
-        _, spread = kl.gaussian_estimators(torch.tensor(math.sqrt(2 * divergence), dtype=torch.float64))
+        _, spread = ch09.gaussian_estimators(torch.tensor(math.sqrt(2 * divergence), dtype=torch.float64))
         assert bool(spread[2] > spread[0]) == noisier
     assert round((0.627 + 0.629) / 2, 3) == 0.628
 
@@ -79,14 +80,14 @@ def test_k3_is_noisier_than_k1_from_628_thousandths_on():
     [
         (lambda: rlhf.optimal_logps(REF.log(), REWARDS, beta=1.0), (0.784, 0.173, 0.042), 0.742, 0.192, 0.250),
         (
-            lambda: regularisation.forward_kl_optimal_logps(REF.log(), REWARDS, beta=1.0),
+            lambda: ch09.forward_kl_optimal_logps(REF.log(), REWARDS, beta=1.0),
             (0.746, 0.180, 0.075),
             0.671,
             0.132,
             0.151,
         ),
         (
-            lambda: regularisation.entropy_bonus_optimal_logps(REF.log(), REWARDS, beta=1.0, coef=0.5),
+            lambda: ch09.entropy_bonus_optimal_logps(REF.log(), REWARDS, beta=1.0, coef=0.5),
             (0.663, 0.242, 0.095),
             0.568,
             0.064,
@@ -104,7 +105,7 @@ def test_optimal_logps_of_three_regularisers_on_three_replies(optimum, law, rewa
 
 
 def test_forward_kl_optimal_logps_have_one_multiplier():
-    p = regularisation.forward_kl_optimal_logps(REF.log(), REWARDS, beta=1.0).exp()
+    p = ch09.forward_kl_optimal_logps(REF.log(), REWARDS, beta=1.0).exp()
     close(REWARDS + REF / p, [1.6707] * 3, 4)
 
 
@@ -119,13 +120,13 @@ def test_margin_moves_the_point_of_rest():
 @pytest.mark.parametrize("beta", [0.01, 0.2, 3.0, 100.0])
 def test_forward_kl_optimal_logps_are_a_distribution_at_any_beta(beta):
     ref = torch.tensor([1e-9, 0.3, 0.7 - 1e-9], dtype=torch.float64)
-    found = regularisation.forward_kl_optimal_logps(ref.log(), REWARDS, beta=beta)
+    found = ch09.forward_kl_optimal_logps(ref.log(), REWARDS, beta=beta)
     assert float(found.exp().sum()) == pytest.approx(1.0, abs=1e-12) and bool(found.isfinite().all())
 
 
 def test_nearest_correct_logps_refuses_a_row_without_correct_response():
     with raises(ArgumentError, argument="correct", problem="empty"):
-        regularisation.nearest_correct_logps(REF.log().expand(2, 3), torch.tensor([[True, False, False], [False] * 3]))
+        ch09.nearest_correct_logps(REF.log().expand(2, 3), torch.tensor([[True, False, False], [False] * 3]))
 
 
 # -- the poem ----------------------------------------------------------------------------------------------------
@@ -140,15 +141,13 @@ def test_poem_has_the_exact_kl_and_gold(poem):
     close(-ref[poem.rewards.argmax()].log(), 6.21, 2)
     price = rlhf.beta_for_kl(ref.log(), poem.rewards, budget=0.5)
     close(price, 0.7648, 4)
-    factor = lambda gain: float(regularisation.adaptive_kl_factor(ref.log(), poem.rewards, beta=price, rate=gain))
+    factor = lambda gain: float(ch09.adaptive_kl_factor(ref.log(), poem.rewards, beta=price, rate=gain))
     close(factor(0.1), 0.807)
     assert factor(1.03) > -1 > factor(1.04)
     for rate, refreshes, want in ((1.0, 4, 5.80), (0.03, 200, 6.14), (0.003, 200, 2.31)):
-        found = regularisation.refreshed_optimal_logps(
-            ref.log(), poem.rewards, beta=0.5, rate=rate, refreshes=refreshes
-        )
+        found = ch09.refreshed_optimal_logps(ref.log(), poem.rewards, beta=0.5, rate=rate, refreshes=refreshes)
         close(kl.reverse_kl(found, ref.log()), want, 2)
-    found = regularisation.forward_kl_optimal_logps(ref.log(), poem.rewards, beta=0.5)
+    found = ch09.forward_kl_optimal_logps(ref.log(), poem.rewards, beta=0.5)
     close(kl.reverse_kl(found, ref.log()), 4.12, 2)
 
 
@@ -166,11 +165,11 @@ def test_refreshed_reference_of_token_logits_spends_more_than_the_formula(poem, 
     """Formula: eq:refreshed-optimum, exact for one logit a reply. An average of token logits is normalised row by row."""
     reference = poem.start
     for _ in range(refreshes):
-        reference = regularisation.moving_average(reference, optimum(poem, reference, 0.5), rate=rate)
+        reference = ch09.moving_average(reference, optimum(poem, reference, 0.5), rate=rate)
     spent = poem.place(optimum(poem, reference, 0.5))["kl"]
     close(spent, want, 2)
     ref = poem.law(poem.start).log()
-    law = regularisation.refreshed_optimal_logps(ref, poem.rewards, beta=0.5, rate=rate, refreshes=refreshes)
+    law = ch09.refreshed_optimal_logps(ref, poem.rewards, beta=0.5, rate=rate, refreshes=refreshes)
     formula = float(kl.reverse_kl(law, ref))
     assert spent == pytest.approx(formula, abs=1e-9) if rate == 1 else spent > formula + 0.03
 
@@ -206,7 +205,7 @@ def test_rest_of_k1_reward_and_k3_reply_is_the_closed_form(poem):
     torch.testing.assert_close(poem.law(table), rlhf.optimal_logps(ref.log(), poem.rewards, beta=2.0).exp())
     assert slowest < 0
     table, _ = rest(poem, ARMS["k3_reply"], 4.0, poem.start)
-    want = regularisation.forward_kl_optimal_logps(ref.log(), poem.rewards, beta=4.0).exp()
+    want = ch09.forward_kl_optimal_logps(ref.log(), poem.rewards, beta=4.0).exp()
     torch.testing.assert_close(poem.law(table), want)
 
 

@@ -11,11 +11,11 @@ from minirlhf.data.preferences import SimulatedAnnotator
 from minirlhf.data.toys import poem_critic
 from minirlhf.data.types import PreferencePair
 from minirlhf.equations.kl import reverse_kl
-from minirlhf.equations.regularisation import forward_kl_optimal_logps
 from minirlhf.equations.rlhf import beta_for_kl, optimal_logps
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import PretrainPlan, SFTPlan, with_seed
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_course.chapters.ch09_regularisation.equations import forward_kl_optimal_logps
 from minirlhf_course.chapters.ch14_direct_alignment import direct, displacement
 
 SHORT = SFTConfig(max_steps=8, batch_size=16, learning_rate=3e-3)

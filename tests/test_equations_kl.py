@@ -8,6 +8,7 @@ from facts import called, raises
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import kl
+from minirlhf_course.chapters.ch09_regularisation import equations as ch09
 
 
 def logits(seed, *shape, scale=2.0):
@@ -42,7 +43,7 @@ def test_k1_k2_k3_as_losses_have_three_gradients_by_hand():
 
 def test_divergences_ignore_a_token_that_is_impossible_in_both():
     p, q = torch.tensor([0.0, 1.0, -math.inf]).requires_grad_(), torch.tensor([1.0, 0.0, -math.inf])
-    for divergence in (kl.reverse_kl, kl.forward_kl, kl.js_divergence):
+    for divergence in (kl.reverse_kl, kl.forward_kl, ch09.js_divergence):
         value = divergence(p, q)
         torch.testing.assert_close(value, divergence(p[:2], q[:2]))
         (gradient,) = torch.autograd.grad(value, p)
@@ -57,7 +58,7 @@ def test_divergences_ignore_a_token_that_is_impossible_in_both():
 def test_divergences_in_lower_precision_err_by_less_than_1e_5_nats(dtype):
     """1,000 distributions of 50 tokens, against float64 on the same logits; half precision is summed in float32."""
     p, q = logits(3, 1000, 50).to(dtype), logits(4, 1000, 50).to(dtype)
-    for divergence in (kl.reverse_kl, kl.forward_kl, kl.js_divergence):
+    for divergence in (kl.reverse_kl, kl.forward_kl, ch09.js_divergence):
         got = divergence(p, q)
         assert got.dtype == torch.float32
         assert (got.double() - divergence(p.double(), q.double())).abs().max() < 1e-5
@@ -76,7 +77,7 @@ def test_k1_k2_k3_in_half_precision_err_by_a_hundredth_of_the_log_ratio():
 def test_divergences_and_k1_k2_k3_of_extreme_logits_are_finite(dtype):
     p = torch.tensor([[1e4, 0.0, -1e4], [0.0, 0.0, 0.0]], dtype=dtype).requires_grad_()
     q = torch.tensor([[-1e4, 0.0, 1e4], [1e4, 0.0, -1e4]], dtype=dtype)
-    for divergence in (kl.reverse_kl, kl.forward_kl, kl.js_divergence):
+    for divergence in (kl.reverse_kl, kl.forward_kl, ch09.js_divergence):
         value = divergence(p, q)
         (gradient,) = torch.autograd.grad(value.sum(), p)
         assert value.isfinite().all()
@@ -97,7 +98,7 @@ def test_k3_keeps_small_differences_in_single_precision():
 # -- bad input ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", [kl.k1, kl.k2, kl.k3, kl.reverse_kl, kl.forward_kl, kl.js_divergence])
+@pytest.mark.parametrize("function", [kl.k1, kl.k2, kl.k3, kl.reverse_kl, kl.forward_kl, ch09.js_divergence])
 def test_kl_broadcasts_no_shape(function):
     with raises(ArgumentError, value=(3,), problem="shape"):
         function(torch.zeros(2, 3), torch.zeros(3))

@@ -4,7 +4,8 @@ import torch
 from asking import Ask, Typed
 
 from minirlhf.data.toys import poem_critic
-from minirlhf.equations import kl, regularisation, reward_losses, rlhf
+from minirlhf.equations import kl, reward_losses, rlhf
+from minirlhf_course.chapters.ch09_regularisation import equations as ch09
 
 POEM = poem_critic()
 REF = POEM.reference.distribution()[0].detach().log()
@@ -15,7 +16,7 @@ def _number(x: float) -> torch.Tensor:
 
 
 def _far():
-    near, (biases, far) = kl.gaussian_estimators(_number(0.1))[1], kl.gaussian_estimators(_number(2.0))
+    near, (biases, far) = ch09.gaussian_estimators(_number(0.1))[1], ch09.gaussian_estimators(_number(2.0))
     names = ("k1", "k2", "k3")
     found = {f"far{n}": x for n, x in zip(names, far.tolist(), strict=True)}
     found |= {f"near{n}": x for n, x in zip(names, near.tolist(), strict=True)}
@@ -37,7 +38,7 @@ two_nats_away = Ask(
 def _forward():
     rest = {
         "reverse": rlhf.optimal_logps(REF, POEM.rewards, beta=1.0),
-        "forward": regularisation.forward_kl_optimal_logps(REF, POEM.rewards, beta=1.0),
+        "forward": ch09.forward_kl_optimal_logps(REF, POEM.rewards, beta=1.0),
     }
     far = {name: float(kl.reverse_kl(logps, REF)) for name, logps in rest.items()}
     times = far["forward"] / far["reverse"]

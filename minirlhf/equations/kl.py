@@ -78,12 +78,6 @@ def generalised_jsd(logits: Tensor, ref_logits: Tensor, *, beta: float = 0.5) ->
     return beta * _divergence(log_q, log_m) + (1 - beta) * _divergence(log_p, log_m)
 
 
-@equation("eq:js-divergence", source='Lin (1991), "Divergence measures based on the Shannon entropy".')
-def js_divergence(logits: Tensor, ref_logits: Tensor) -> Tensor:
-    """Jensen–Shannon divergence ½ KL(π‖m) + ½ KL(π_ref‖m), with m = ½ (π + π_ref). Symmetric, at most log 2."""
-    return generalised_jsd(logits, ref_logits, beta=0.5)
-
-
 # -- f-divergences: D_f(π‖π_ref) = Σ π_ref f(π/π_ref); each f as a function of the log-ratio u = log(π/π_ref) ----------
 
 
@@ -182,18 +176,6 @@ def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
     return 0.5 * k1(logps, ref_logps) ** 2
 
 
-@equation("eq:k3-zero-mean", source='Schulman (2020), "Approximating KL divergence".')
-def ratio_minus_one(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """r − 1 with r = π_ref/π: its mean under π is 0 wherever π covers π_ref, because Σ π (π_ref/π) = 1."""
-    return torch.expm1(-k1(logps, ref_logps))
-
-
-@equation("eq:k3-control-variate", source='Schulman (2020), "Approximating KL divergence".')
-def k1_with_control_variate(logps: Tensor, ref_logps: Tensor, *, weight: float) -> Tensor:
-    """k1 + weight · (r − 1): unbiased for KL(π‖π_ref) at every weight; the weight sets the variance."""
-    return k1(logps, ref_logps) + weight * ratio_minus_one(logps, ref_logps)
-
-
 @equation("eq:k3", "eq:k3-nonnegative", "eq:k3-gradient", source='Schulman (2020), "Approximating KL divergence".')
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """The estimator k3 = (r − 1) − log r of KL(π‖π_ref), r = π_ref/π, for tokens sampled from π.
@@ -204,42 +186,6 @@ def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """
     log_r = -k1(logps, ref_logps)
     return torch.expm1(log_r) - log_r
-
-
-@takes(logps=shape("..."), values=shape("..."))
-@equation(
-    "eq:estimator-gradient",
-    source='the product rule; for KL estimates Tang and Munos (2025), "On a few pitfalls in KL divergence gradient '
-    'estimation for RL".',
-    stop_gradient=True,
-)
-def with_score(values: Tensor, logps: Tensor) -> Tensor:
-    """The same values, with a gradient whose expectation is the gradient of E_π[value]: ∇value + value · ∇log π.
-
-    As a formula, ``value + sg[value] · (log π − sg[log π])``. An estimate depends on π twice: through its value and
-    through the probability of the sample. A loss has only the first part of the gradient, a reward only the second.
-    This function has both parts. ``logps`` are the log-probabilities of the samples: of tokens with one estimate per
-    token, or of completions ``(B,)`` with one estimate per completion.
-    """
-    return values + values.detach() * (logps - logps.detach())
-
-
-@takes(shift=shape("..."))
-@equation(
-    "eq:gaussian-estimators",
-    source='Gaussian moments; the numbers of Schulman (2020), "Approximating KL divergence", at shifts .1 and 1.',
-)
-def gaussian_estimators(shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Bias and standard deviation of k1, k2 and k3 in units of the KL, ``(..., 3)`` each, for normal distributions.
-
-    π = N(0, 1) and π_ref = N(shift, 1). The KL is shift²/2; the shift is not 0. The standard deviation of k1 grows
-    without bound as the two distributions approach each other, the standard deviation of k3 as they move apart. From a
-    KL of .628 on, k3 has the larger one.
-    """
-    square = shift**2
-    zeros = torch.zeros_like(shift)
-    std = torch.stack([shift.abs(), square * (square + 2).sqrt() / 2, (torch.expm1(square) - square).sqrt()], -1)
-    return torch.stack([zeros, square / 4, zeros], -1), 2 * std / square[..., None]
 
 
 @takes(mask=MASK, logits=shape("B T V"), ref_logits=shape("B T V"))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import kl
+from minirlhf_course.chapters.ch09_regularisation import equations
 from minirlhf_course.chapters.ch09_regularisation.divergences import swapped, two
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
@@ -106,7 +107,7 @@ def _(forward_kl, draw: Draw) -> Comparison:
     "eq:js-divergence",
     "value",
     "What a sample tells about which of the two distributions it came from; log 2 if they do not overlap.",
-    of=kl.js_divergence,
+    of=equations.js_divergence,
     against="entropy of the mixture minus mean entropy of the two",
     wrong={
         "mean of the two KLs": lambda logits, ref_logits: (
@@ -116,7 +117,7 @@ def _(forward_kl, draw: Draw) -> Comparison:
             0.5
             * (kl.reverse_kl(logits, (logits + ref_logits) / 2) + kl.reverse_kl(ref_logits, (logits + ref_logits) / 2))
         ),
-        "½ forgotten": lambda logits, ref_logits: 2 * kl.js_divergence(logits, ref_logits),
+        "½ forgotten": lambda logits, ref_logits: 2 * equations.js_divergence(logits, ref_logits),
     },
 )
 def _(js_divergence, draw: Draw) -> Iterator[Comparison]:
@@ -137,7 +138,7 @@ def _(js_divergence, draw: Draw) -> Iterator[Comparison]:
         "weights of the mixture exchanged": lambda logits, ref_logits, *, beta: kl.generalised_jsd(
             logits, ref_logits, beta=1 - beta
         ),
-        "always the even mixture": lambda logits, ref_logits, *, beta: kl.js_divergence(logits, ref_logits),
+        "always the even mixture": lambda logits, ref_logits, *, beta: equations.js_divergence(logits, ref_logits),
         "weighted KLs without a mixture": lambda logits, ref_logits, *, beta: (
             beta * kl.forward_kl(logits, ref_logits) + (1 - beta) * kl.reverse_kl(logits, ref_logits)
         ),

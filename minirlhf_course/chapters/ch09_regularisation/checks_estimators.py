@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import kl, rlhf
+from minirlhf_course.chapters.ch09_regularisation import equations
 from minirlhf_course.chapters.ch09_regularisation.divergences import Divergence, swapped, two, zigzag
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
@@ -98,7 +99,7 @@ def _(k2, draw: Draw) -> Comparison:
     wrong={
         "½ forgotten": lambda logps, ref_logps: 2 * kl.k2(logps, ref_logps),
         "square of the ratio's difference from one, not halved": lambda logps, ref_logps: (
-            kl.ratio_minus_one(logps, ref_logps) ** 2
+            equations.ratio_minus_one(logps, ref_logps) ** 2
         ),
     },
 )
@@ -127,13 +128,13 @@ def _(k2, draw: Draw) -> Comparison:
     "eq:k3-zero-mean",
     "step",
     "Σ π (π_ref/π − 1) = 1 − 1: adding r − 1 to k1 leaves its expectation alone.",
-    of=kl.ratio_minus_one,
+    of=equations.ratio_minus_one,
     against="what it leaves of E[k1] when added: nothing",
     follows="eq:k1",
     wrong={
-        "ratio upside down": swapped(kl.ratio_minus_one),
+        "ratio upside down": swapped(equations.ratio_minus_one),
         "log r instead of r − 1": lambda logps, ref_logps: ref_logps - logps,
-        "one forgotten": lambda logps, ref_logps: kl.ratio_minus_one(logps, ref_logps) + 1,
+        "one forgotten": lambda logps, ref_logps: equations.ratio_minus_one(logps, ref_logps) + 1,
     },
 )
 def _(ratio_minus_one, draw: Draw) -> Iterator[Comparison]:
@@ -146,15 +147,15 @@ def _(ratio_minus_one, draw: Draw) -> Iterator[Comparison]:
     "eq:k3-control-variate",
     "step",
     "Something of mean zero, at any weight, leaves the expectation what it was.",
-    of=kl.k1_with_control_variate,
+    of=equations.k1_with_control_variate,
     against="E[k1], at several weights",
     follows="eq:k3-zero-mean",
     wrong={
         "ratio upside down": lambda logps, ref_logps, *, weight: (
-            kl.k1(logps, ref_logps) + weight * kl.ratio_minus_one(ref_logps, logps)
+            kl.k1(logps, ref_logps) + weight * equations.ratio_minus_one(ref_logps, logps)
         ),
         "weight on k1 instead": lambda logps, ref_logps, *, weight: (
-            weight * kl.k1(logps, ref_logps) + kl.ratio_minus_one(logps, ref_logps)
+            weight * kl.k1(logps, ref_logps) + equations.ratio_minus_one(logps, ref_logps)
         ),
     },
 )
@@ -168,10 +169,10 @@ def _(with_control, draw: Draw) -> Iterator[Comparison]:
     "eq:k3-control-variate",
     "variance",
     "The best weight removes the part of k1's variance that r − 1 explains.",
-    of=kl.k1_with_control_variate,
+    of=equations.k1_with_control_variate,
     against="least squares: −Cov(k1, r−1)/Var(r−1) leaves the residual of the regression of k1 on r−1",
     wrong={
-        "sign of the correction": lambda logps, ref_logps, *, weight: kl.k1_with_control_variate(
+        "sign of the correction": lambda logps, ref_logps, *, weight: equations.k1_with_control_variate(
             logps, ref_logps, weight=-weight
         ),
         "no correction": lambda logps, ref_logps, *, weight: kl.k1(logps, ref_logps),
@@ -200,12 +201,12 @@ def _(with_control, draw: Draw) -> Comparison:
     wrong={
         REVERSED_RATIO: swapped(kl.k3),
         "r − 1 forgotten": kl.k1,
-        "+ log r": lambda logps, ref_logps: kl.ratio_minus_one(logps, ref_logps) - kl.k1(logps, ref_logps),
+        "+ log r": lambda logps, ref_logps: equations.ratio_minus_one(logps, ref_logps) - kl.k1(logps, ref_logps),
     },
 )
 def _(k3, draw: Draw) -> Comparison:
     p, q = two(draw)
-    return k3(p.log(), q.log()), kl.k1_with_control_variate(p.log(), q.log(), weight=1.0)
+    return k3(p.log(), q.log()), equations.k1_with_control_variate(p.log(), q.log(), weight=1.0)
 
 
 @check(

@@ -11,6 +11,7 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.core.exact import ToyLM
 from minirlhf.equations import kl
+from minirlhf_course.chapters.ch09_regularisation import equations
 from minirlhf_course.chapters.ch09_regularisation.divergences import two
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
@@ -19,7 +20,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     "eq:estimator-gradient",
     "value and gradient",
     "What is sampled and what is said of it both depend on π: the two parts add up to the gradient of the mean.",
-    of=kl.with_score,
+    of=equations.with_score,
     against="finite differences of Σ π k, for k1, k2 and k3",
     wrong={
         "the estimate as a loss: its own gradient only": lambda values, logps: values,
@@ -47,7 +48,7 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
     "eq:estimator-gradient",
     "in the reward",
     "Held fixed, as in a reward, k3 has the reverse gradient less the forward one, and k2 another one still.",
-    of=kl.with_score,
+    of=equations.with_score,
     against="differences of the two KLs: ∇KL(π‖π_ref) − ∇KL(π_ref‖π) for k3, ∇E[k2] − ∇KL(π‖π_ref) for k2",
     wrong={
         "score forgotten": lambda values, logps: values + 0 * logps,
@@ -71,17 +72,17 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
     "eq:gaussian-estimators",
     "bias and deviation",
     "k1 and k3 are unbiased, k2 is too large by KL²/2; which of them has the least noise depends on the distance.",
-    of=kl.gaussian_estimators,
+    of=equations.gaussian_estimators,
     against="Gauss–Hermite quadrature of the estimators between two Gaussians",
     wrong={
         "variance for deviation": lambda shift: (
-            kl.gaussian_estimators(shift)[0],
-            kl.gaussian_estimators(shift)[1] ** 2,
+            equations.gaussian_estimators(shift)[0],
+            equations.gaussian_estimators(shift)[1] ** 2,
         ),
         "not in units of the KL": lambda shift: tuple(
-            x * shift[..., None] ** 2 / 2 for x in kl.gaussian_estimators(shift)
+            x * shift[..., None] ** 2 / 2 for x in equations.gaussian_estimators(shift)
         ),
-        "k1 and k3 exchanged": lambda shift: tuple(x.flip(-1) for x in kl.gaussian_estimators(shift)),
+        "k1 and k3 exchanged": lambda shift: tuple(x.flip(-1) for x in equations.gaussian_estimators(shift)),
     },
 )
 def _(gaussian_estimators, draw: Draw) -> Iterator[Comparison]:
@@ -188,12 +189,12 @@ def gaussian_crossing() -> float:
     "eq:gaussian-estimators",
     "crossing",
     "At a KL of .628 nats k1 and k3 are equally noisy; closer together k3 is the better one, further apart k1.",
-    of=kl.gaussian_estimators,
+    of=equations.gaussian_estimators,
     against="k1's deviation equals k3's where e^s − 1 = 2s, s = shift², found by bisection",
     wrong={
         "k2's deviation for k3's": lambda shift: (
-            kl.gaussian_estimators(shift)[0],
-            kl.gaussian_estimators(shift)[1][..., [0, 1, 1]],
+            equations.gaussian_estimators(shift)[0],
+            equations.gaussian_estimators(shift)[1][..., [0, 1, 1]],
         ),
     },
 )

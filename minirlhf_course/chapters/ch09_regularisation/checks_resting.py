@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
-from minirlhf.equations import regularisation, rlhf
+from minirlhf.equations import rlhf
+from minirlhf_course.chapters.ch09_regularisation import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -21,15 +22,15 @@ def problem(draw: Draw) -> tuple[Tensor, Tensor, float]:
     "eq:forward-kl-optimum",
     "maximum",
     "No distribution found by search has more of reward minus β times the forward KL.",
-    of=regularisation.forward_kl_optimal_logps,
+    of=equations.forward_kl_optimal_logps,
     against="numerical maximisation of E[r] − β KL(π_ref‖π) over all distributions",
     tolerance=1e-6,
     wrong={
         "the optimum of the reverse KL": rlhf.optimal_logps,
-        "1/β for β": lambda ref_logps, rewards, *, beta: regularisation.forward_kl_optimal_logps(
+        "1/β for β": lambda ref_logps, rewards, *, beta: equations.forward_kl_optimal_logps(
             ref_logps, rewards, beta=1 / (beta + 2)
         ),
-        "rewards with the other sign": lambda ref_logps, rewards, *, beta: regularisation.forward_kl_optimal_logps(
+        "rewards with the other sign": lambda ref_logps, rewards, *, beta: equations.forward_kl_optimal_logps(
             ref_logps, -rewards, beta=beta
         ),
     },
@@ -44,11 +45,11 @@ def _(optimum, draw: Draw) -> Comparison:
     "eq:forward-kl-optimum",
     "stationary",
     "What a response earns and what its rarity is worth add up to λ.",
-    of=regularisation.forward_kl_optimal_logps,
+    of=equations.forward_kl_optimal_logps,
     against="r + β π_ref/π is the same number for all responses; two prices, two prompts",
     wrong={
         "the optimum of the reverse KL": rlhf.optimal_logps,
-        "β always 1": lambda ref_logps, rewards, *, beta: regularisation.forward_kl_optimal_logps(
+        "β always 1": lambda ref_logps, rewards, *, beta: equations.forward_kl_optimal_logps(
             ref_logps, rewards, beta=1.0
         ),
     },
@@ -66,7 +67,7 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
     "eq:entropy-optimum",
     "maximum",
     "With the bonus the reference counts with a smaller exponent, and the reward less.",
-    of=regularisation.entropy_bonus_optimal_logps,
+    of=equations.entropy_bonus_optimal_logps,
     against="numerical maximisation of E[r] − β KL(π‖π_ref) + c H(π) over all distributions",
     tolerance=1e-6,
     wrong={
@@ -77,7 +78,7 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
             ref_logps, rewards, beta=beta + coef
         ),
         "the two coefficients exchanged": lambda ref_logps, rewards, *, beta, coef: (
-            regularisation.entropy_bonus_optimal_logps(ref_logps, rewards, beta=coef, coef=beta)
+            equations.entropy_bonus_optimal_logps(ref_logps, rewards, beta=coef, coef=beta)
         ),
     },
 )
@@ -92,13 +93,13 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
     "eq:entropy-optimum",
     "no reference",
     "At β = 0 the bonus alone decides how far the reward is followed.",
-    of=regularisation.entropy_bonus_optimal_logps,
+    of=equations.entropy_bonus_optimal_logps,
     against="softmax(r/c)",
     wrong={
-        "reference kept": lambda ref_logps, rewards, *, beta, coef: regularisation.entropy_bonus_optimal_logps(
+        "reference kept": lambda ref_logps, rewards, *, beta, coef: equations.entropy_bonus_optimal_logps(
             ref_logps, rewards, beta=beta + 0.1, coef=coef
         ),
-        "c times the rewards": lambda ref_logps, rewards, *, beta, coef: regularisation.entropy_bonus_optimal_logps(
+        "c times the rewards": lambda ref_logps, rewards, *, beta, coef: equations.entropy_bonus_optimal_logps(
             ref_logps, rewards, beta=beta, coef=1 / coef
         ),
     },
@@ -113,14 +114,14 @@ def _(optimum, draw: Draw) -> Comparison:
     "eq:nearest-correct",
     "minimum",
     "Its distance is −log of what the reference already gets right.",
-    of=regularisation.nearest_correct_logps,
+    of=equations.nearest_correct_logps,
     against="numerical minimisation of KL(π‖π_ref) over the correct responses",
     tolerance=1e-6,
     wrong={
-        "equal shares of the correct ones": lambda ref_logps, correct: regularisation.nearest_correct_logps(
+        "equal shares of the correct ones": lambda ref_logps, correct: equations.nearest_correct_logps(
             torch.zeros_like(ref_logps), correct
         ),
-        "the likeliest correct one": lambda ref_logps, correct: regularisation.nearest_correct_logps(
+        "the likeliest correct one": lambda ref_logps, correct: equations.nearest_correct_logps(
             50 * ref_logps, correct
         ),
     },
@@ -139,10 +140,10 @@ def _(nearest, draw: Draw) -> Iterator[Comparison]:
     "eq:nearest-correct",
     "all others are further",
     "A projection: distances to it and from it add up.",
-    of=regularisation.nearest_correct_logps,
+    of=equations.nearest_correct_logps,
     against="KL(π‖π_ref) = KL(π‖nearest) + KL(nearest‖π_ref) for any π over the correct responses",
     wrong={
-        "equal shares of the correct ones": lambda ref_logps, correct: regularisation.nearest_correct_logps(
+        "equal shares of the correct ones": lambda ref_logps, correct: equations.nearest_correct_logps(
             torch.zeros_like(ref_logps), correct
         ),
     },
@@ -160,13 +161,13 @@ def _(nearest, draw: Draw) -> Comparison:
     "eq:moving-reference",
     "geometric mean",
     "Of log-probabilities it is the geometric mean of two distributions.",
-    of=regularisation.moving_average,
+    of=equations.moving_average,
     against="normalised products of powers of probabilities; the ends are the two models themselves",
     wrong={
-        "rate of the other": lambda reference, policy, *, rate: regularisation.moving_average(
+        "rate of the other": lambda reference, policy, *, rate: equations.moving_average(
             reference, policy, rate=1 - rate
         ),
-        "always halfway": lambda reference, policy, *, rate: regularisation.moving_average(reference, policy, rate=0.5),
+        "always halfway": lambda reference, policy, *, rate: equations.moving_average(reference, policy, rate=0.5),
     },
 )
 def _(moving_average, draw: Draw) -> Iterator[Comparison]:
@@ -183,17 +184,17 @@ def _(moving_average, draw: Draw) -> Iterator[Comparison]:
     "eq:refreshed-optimum",
     "induction",
     "After n refreshes the optimum is that of β/(1 + n · rate): a moving average only delays it.",
-    of=regularisation.refreshed_optimal_logps,
+    of=equations.refreshed_optimal_logps,
     against="the refreshes carried out: optimum, geometric mean, optimum, … in probabilities",
     wrong={
         "one reference for all": lambda ref_logps, rewards, *, beta, rate, refreshes: rlhf.optimal_logps(
             ref_logps, rewards, beta=beta
         ),
-        "counted from one": lambda ref_logps, rewards, *, beta, rate, refreshes: regularisation.refreshed_optimal_logps(
+        "counted from one": lambda ref_logps, rewards, *, beta, rate, refreshes: equations.refreshed_optimal_logps(
             ref_logps, rewards, beta=beta, rate=rate, refreshes=refreshes + 1
         ),
         "as if each refresh were hard": lambda ref_logps, rewards, *, beta, rate, refreshes: (
-            regularisation.refreshed_optimal_logps(ref_logps, rewards, beta=beta, rate=1.0, refreshes=refreshes)
+            equations.refreshed_optimal_logps(ref_logps, rewards, beta=beta, rate=1.0, refreshes=refreshes)
         ),
     },
 )
@@ -213,12 +214,12 @@ def _(refreshed, draw: Draw) -> Iterator[Comparison]:
     "eq:adaptive-kl-factor",
     "closed loop",
     "How far the next β is from its fixed point, for a small step away from it.",
-    of=regularisation.adaptive_kl_factor,
+    of=equations.adaptive_kl_factor,
     against="the controller's step differentiated numerically, with a policy that is at its optimum by numerical search in β",
     tolerance=1e-6,
     wrong={
         "sign of the slope": lambda ref_logps, rewards, *, beta, rate: (
-            2 - regularisation.adaptive_kl_factor(ref_logps, rewards, beta=beta, rate=rate)
+            2 - equations.adaptive_kl_factor(ref_logps, rewards, beta=beta, rate=rate)
         ),
         "variance under the reference": lambda ref_logps, rewards, *, beta, rate: (
             1 - rate * (ref_logps.exp() * (rewards - (ref_logps.exp() * rewards).sum()) ** 2).sum() / beta**2

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minirlhf.core.randomness import generator
-from minirlhf.equations import regularisation
 from minirlhf.equations.advantages import group_center
+from minirlhf_course.chapters.ch09_regularisation import equations
 
 DIGITS, DIMENSIONS, WIDTH, SPREAD, SURE = 10, 24, 48, 0.9, 0.4
 BATCH, GROUP, TARGET, LOOK, MOST = 64, 8, 0.95, 5, 3000
@@ -125,12 +125,12 @@ class LetterReader:
 
     def nearest(self, model: nn.Module, digits: Tensor, kinds: Tensor) -> Tensor:
         """Cross-entropy to the distribution of the nearest policy that is always right, without sampled labels."""
-        target_probs = regularisation.nearest_correct_logps(self.base(digits).log_softmax(-1), right(kinds)).exp()
+        target_probs = equations.nearest_correct_logps(self.base(digits).log_softmax(-1), right(kinds)).exp()
         return F.cross_entropy(model(digits), target_probs)
 
     def own(self, model: nn.Module, digits: Tensor, kinds: Tensor) -> Tensor:
         """Cross-entropy on a right answer of the *base* model, by rejection sampling without a limit on tries."""
-        target_probs = regularisation.nearest_correct_logps(self.base(digits).log_softmax(-1), right(kinds)).exp()
+        target_probs = equations.nearest_correct_logps(self.base(digits).log_softmax(-1), right(kinds)).exp()
         return F.cross_entropy(model(digits), torch.multinomial(target_probs, 1, generator=self.rng)[:, 0])
 
     @staticmethod

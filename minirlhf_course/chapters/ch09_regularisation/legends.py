@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
-from minirlhf.equations import kl, regularisation, rlhf
+from minirlhf.equations import kl, rlhf
+from minirlhf_course.chapters.ch09_regularisation import equations
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.inputs.printed import world
 from minirlhf_course.ledger.registry import Draw
@@ -62,7 +63,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:js-divergence")
 def _(draw: Draw) -> Legend:
     p, q, legend = sampled(draw)
-    return legend | {r"\operatorname{JS}(\piref,\pi)": kl.js_divergence(p.log(), q.log())}
+    return legend | {r"\operatorname{JS}(\piref,\pi)": equations.js_divergence(p.log(), q.log())}
 
 
 @symbols_of("eq:f-divergence")
@@ -101,14 +102,14 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:k3-zero-mean", harmless={r"\frac { \pi ( y ) } { \pi ( y ) }": "one less one is 0 as well"})
 def _(draw: Draw) -> Legend:
     p, q, legend = still(draw)
-    return legend | {"q": 1 + kl.ratio_minus_one(p.log(), q.log())}
+    return legend | {"q": 1 + equations.ratio_minus_one(p.log(), q.log())}
 
 
 @symbols_of("eq:k3-control-variate", harmless={"k _ 1 - w": "any weight will do, a negative one too"})
 def _(draw: Draw) -> Legend:
     p, q, legend = sampled(draw)
     weight = float(draw.uniform(low=0.4, high=1.6))
-    family = kl.k1_with_control_variate(p.log(), q.log(), weight=weight)
+    family = equations.k1_with_control_variate(p.log(), q.log(), weight=weight)
     return legend | {"k_1": family - weight * (q / p - 1), "q": q / p, "w": weight}
 
 
@@ -135,7 +136,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:gaussian-estimators")
 def _(draw: Draw) -> Legend:
     delta = -draw.uniform(low=0.5, high=1.5)
-    bias, deviation = kl.gaussian_estimators(delta)
+    bias, deviation = equations.gaussian_estimators(delta)
     legend: dict[str, Any] = {r"\delta": delta}
     for k in range(3):
         legend |= {rf"\operatorname{{bias}}(k_{k + 1})": bias[k], rf"\operatorname{{sd}}(k_{k + 1})": deviation[k]}
@@ -212,7 +213,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:forward-kl-optimum", harmless={r"\lambda > \min": "what is above the largest is above the smallest"})
 def _(draw: Draw) -> Legend:
     ref, rewards, beta = draw.distribution(4), draw.normal(4), float(draw.uniform(low=0.6, high=1.5))
-    law = regularisation.forward_kl_optimal_logps(ref.log(), rewards, beta=beta).exp()
+    law = equations.forward_kl_optimal_logps(ref.log(), rewards, beta=beta).exp()
     multiplier = float((rewards + beta * ref / law).mean())
     return {
         "y": range(4), r"\pi(y)": law, r"\piref(y)": ref, "r(y)": rewards, r"\beta": beta, r"\lambda": multiplier
@@ -229,7 +230,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:entropy-optimum")
 def _(draw: Draw) -> Legend:
     ref, rewards, beta, coef = draw.distribution(4), draw.normal(4), 0.8, 0.5
-    law = regularisation.entropy_bonus_optimal_logps(ref.log(), rewards, beta=beta, coef=coef).exp()
+    law = equations.entropy_bonus_optimal_logps(ref.log(), rewards, beta=beta, coef=coef).exp()
     return {r"\pi(y)": law, r"\piref(y)": ref, "r(y)": rewards, r"\beta": beta, "c": coef}
 
 
@@ -237,7 +238,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     ref, right = draw.distribution(5), torch.arange(5) < 3
     other = draw.distribution(3)
-    nearest = regularisation.nearest_correct_logps(ref.log(), right).exp()
+    nearest = equations.nearest_correct_logps(ref.log(), right).exp()
     return {
         r"\KL(\pi\|\piref)": exact.divergence(other, ref[right]),
         r"\KL(\pi\|\piref(\cdot\mid R))": exact.divergence(other, nearest[right]),
@@ -268,7 +269,7 @@ def _(draw: Draw) -> Legend:
     ref, rewards, beta, rate = draw.distribution(4), draw.normal(4), 0.8, 0.6
     law = rlhf.optimal_logps(ref.log(), rewards, beta=beta).exp()
     return {
-        r"\frac{d\beta'}{d\beta}": regularisation.adaptive_kl_factor(ref.log(), rewards, beta=beta, rate=rate),
+        r"\frac{d\beta'}{d\beta}": equations.adaptive_kl_factor(ref.log(), rewards, beta=beta, rate=rate),
         r"\pi^*": law,
         "r": rewards,
         r"\beta": beta,
@@ -284,12 +285,12 @@ def _(draw: Draw) -> Legend:
         r"\theta_{\mathrm{ref}}": reference,
         r"\theta": policy,
         r"\tau": rate,
-        r"\theta_{\mathrm{ref}}'": regularisation.moving_average(reference, policy, rate=rate),
+        r"\theta_{\mathrm{ref}}'": equations.moving_average(reference, policy, rate=rate),
     }
 
 
 @symbols_of("eq:refreshed-optimum")
 def _(draw: Draw) -> Legend:
     ref, rewards, beta, rate, refreshes = draw.distribution(4), draw.normal(4), 0.8, 0.3, draw.integer(2, 5)
-    law = regularisation.refreshed_optimal_logps(ref.log(), rewards, beta=beta, rate=rate, refreshes=refreshes).exp()
+    law = equations.refreshed_optimal_logps(ref.log(), rewards, beta=beta, rate=rate, refreshes=refreshes).exp()
     return {r"\pi_n": law, r"\piref": ref, "r": rewards, r"\beta": beta, r"\tau": rate, "n": refreshes}

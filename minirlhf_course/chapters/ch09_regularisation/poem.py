@@ -16,8 +16,9 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.core.randomness import generator
 from minirlhf.data.toys import Enumerable, poem_critic
-from minirlhf.equations import kl, regularisation
+from minirlhf.equations import kl
 from minirlhf.equations.advantages import leave_one_out
+from minirlhf_course.chapters.ch09_regularisation import equations
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
 
@@ -144,7 +145,7 @@ class Steering:
             self.beta = kl.adaptive_kl_beta(self.beta, observed, target=self.target, horizon=1 / self.gain)
         self.betas.append(self.beta)
         if self.rate and (step + 1) % self.every == 0:
-            return regularisation.moving_average(reference, table, rate=self.rate)
+            return equations.moving_average(reference, table, rate=self.rate)
         return reference
 
 
