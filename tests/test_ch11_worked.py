@@ -9,7 +9,8 @@ from facts import raises
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.data.toys import poem_critic
-from minirlhf.equations.selection import best_of_several_cdf, select_top_per_prompt, top_k_density_ratio, top_overall
+from minirlhf.equations.selection import best_of_several_cdf, select_top_per_prompt, top_overall
+from minirlhf_course.chapters.ch11_rejection_sampling.equations import top_k_density_ratio
 
 MATRIX = torch.tensor(
     [[0.7, 0.3, 0.5, 0.2], [0.4, 0.8, 0.6, 0.5], [0.9, 0.3, 0.4, 0.7], [0.2, 0.5, 0.8, 0.6], [0.5, 0.4, 0.3, 0.6]]

@@ -207,16 +207,6 @@ def best_of_n_kl(n: int) -> float:
     return math.log(n) - (n - 1) / n
 
 
-@takes(n=at_least(1))
-@equation(
-    "eq:best-of-n-win-rate",
-    source='Gui et al. (2024), "BoNBoN alignment for large language models and the sweetness of best-of-n sampling".',
-)
-def best_of_n_win_rate(n: int) -> float:
-    """n/(n+1): how often best-of-n beats a single sample by the reward that it selects with, without ties."""
-    return n / (n + 1)
-
-
 @takes(scores="... N", values="... N")
 @equation(
     "eq:best-of-n-estimator",

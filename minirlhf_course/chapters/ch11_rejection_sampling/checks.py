@@ -12,6 +12,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import estimators, selection
+from minirlhf_course.chapters.ch11_rejection_sampling import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
@@ -221,7 +222,7 @@ def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
     "eq:best-of-n-win-rate",
     "value",
     "Among n + 1 draws each is best equally often; only one of them is the opponent's.",
-    of=estimators.best_of_n_win_rate,
+    of=equations.best_of_n_win_rate,
     against="∫ u · n u^(n−1) du, and all ways to draw one answer against n on a fine grid",
     tolerance=1e-9,
     wrong={
@@ -386,15 +387,15 @@ def _(top_overall, draw: Draw) -> Iterator[Comparison]:
     "eq:top-k-density",
     "value",
     "The mass of each band is the expected share of the kept replies that lie in it; kept replies are the k best of n.",
-    of=selection.top_k_density_ratio,
+    of=equations.top_k_density_ratio,
     against="all ways to draw n of five equally likely bands of quantiles, those that meet in a band ranked in all orders, by quadrature",
     wrong={
         "the best one alone": lambda quantile, *, n, k: n * quantile ** (n - 1),
         "cut off at the share that is kept, as with infinitely many": lambda quantile, *, n, k: (
             n / k * (quantile > 1 - k / n).to(quantile.dtype)
         ),
-        "not divided by k": lambda quantile, *, n, k: k * selection.top_k_density_ratio(quantile, n=n, k=k),
-        "the k worst": lambda quantile, *, n, k: selection.top_k_density_ratio(1 - quantile, n=n, k=k),
+        "not divided by k": lambda quantile, *, n, k: k * equations.top_k_density_ratio(quantile, n=n, k=k),
+        "the k worst": lambda quantile, *, n, k: equations.top_k_density_ratio(1 - quantile, n=n, k=k),
     },
 )
 def _(top_k_density_ratio, draw: Draw) -> Iterator[Comparison]:
@@ -464,7 +465,7 @@ def _selected(draw: Draw) -> tuple[Tensor, Tensor, Tensor, int]:
     "eq:rejection-loss",
     "value",
     "The imitating model is asked for the best of n, as often as that is each reply.",
-    of=selection.rejection_loss,
+    of=equations.rejection_loss,
     against="−log π_θ of the first best one, averaged over all ways to draw n replies",
     wrong={
         "all n replies imitated": lambda logps, probs, rewards, *, n: -(probs * logps).sum(),
@@ -487,7 +488,7 @@ def _(rejection_loss, draw: Draw) -> Comparison:
     "minimum",
     "What the loss has above the entropy of best-of-n is a KL: 0 if the model has become best-of-n, and positive "
     "otherwise.",
-    of=selection.rejection_loss,
+    of=equations.rejection_loss,
     against="the entropy of best-of-n plus its KL to the imitating model, by enumeration",
     wrong={
         "all n replies imitated": lambda logps, probs, rewards, *, n: -(probs * logps).sum(),
@@ -508,7 +509,7 @@ def _(rejection_loss, draw: Draw) -> Iterator[Comparison]:
     "gradient",
     "At the policy that was sampled from, imitating the best of n is a policy gradient whose advantage depends on "
     "the rank alone.",
-    of=selection.rejection_loss,
+    of=equations.rejection_loss,
     against="the policy gradient Σ π (π_n/π − 1) ∇log π, summed over the replies",
     wrong={
         "all n replies imitated": lambda logps, probs, rewards, *, n: -(probs * logps).sum(),

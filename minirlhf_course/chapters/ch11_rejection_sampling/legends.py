@@ -11,6 +11,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import estimators, selection
+from minirlhf_course.chapters.ch11_rejection_sampling import equations
 from minirlhf_course.chapters.ch11_rejection_sampling.checks import cumulative
 from minirlhf_course.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf_course.ledger.registry import Draw
@@ -79,7 +80,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:best-of-n-win-rate")
 def _(draw: Draw) -> Legend:
     n = draw.integer(2, 9)
-    return {"n": n, r"P(\text{best of }n\text{ wins})": estimators.best_of_n_win_rate(n)}
+    return {"n": n, r"P(\text{best of }n\text{ wins})": equations.best_of_n_win_rate(n)}
 
 
 @symbols_of("eq:best-of-several")
@@ -100,7 +101,7 @@ def _(draw: Draw) -> Legend:
         "K": k,
         r"\binom{#}{#}": lambda a, b: float(math.comb(int(a), int(b))),
         r"\pi(y)": prob,
-        r"\pi_{K:N}(y)": prob * selection.top_k_density_ratio(u, n=n, k=k),
+        r"\pi_{K:N}(y)": prob * equations.top_k_density_ratio(u, n=n, k=k),
     }
 
 
@@ -126,7 +127,7 @@ def _(draw: Draw) -> Legend:
         "y": range(4),
         r"\pi_n(y)": law,
         r"\pi_\theta(y)": logps.exp(),
-        r"L(\theta)": selection.rejection_loss(logps, probs, rewards, n=n),
+        r"L(\theta)": equations.rejection_loss(logps, probs, rewards, n=n),
         r"H(\pi_n)": exact.entropy(law),
         r"\KL(\pi_n\|\pi_\theta)": exact.divergence(law, logps.exp()),
     }
@@ -161,5 +162,5 @@ def _(draw: Draw) -> Legend:
         r"\pi(y)": probs,
         r"\pi_n(y)": estimators.best_of_n_distribution(probs, rewards, n=n),
         r"\E_{\pi}": ("y", probs),
-        "L": selection.rejection_loss(leaf.log_softmax(-1), probs, rewards, n=n),
+        "L": equations.rejection_loss(leaf.log_softmax(-1), probs, rewards, n=n),
     }
