@@ -4,18 +4,19 @@ import pytest
 import torch
 
 from minirlhf.core.randomness import numpy_generator
-from minirlhf.equations import advantages, difficulty
+from minirlhf.equations import advantages
+from minirlhf_course.chapters.ch13_group_relative_methods import equations as ch13
 from minirlhf_course.chapters.ch13_group_relative_methods import two_worlds
 
 
 def test_group_size_example_has_a_flat_minimum_at_eight():
     v, s, w = (torch.tensor(x, dtype=torch.float64) for x in (1.0, 20.0, 49.0))
     found = [
-        64 * float(difficulty.group_gradient_variance(v, s, w, num_prompts=64 // size, num_generations=size))
+        64 * float(ch13.group_gradient_variance(v, s, w, num_prompts=64 // size, num_generations=size))
         for size in (2, 4, 8, 16, 32)
     ]
     assert found == pytest.approx([71, 40.3, 35, 39.3, 53.6], abs=0.05)
-    assert float(difficulty.best_group_size(v, w)) == 8
+    assert float(ch13.best_group_size(v, w)) == 8
 
 
 def test_gdpo_example_separates_right_from_well_formed():

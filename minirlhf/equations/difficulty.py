@@ -7,7 +7,6 @@ With rewards 0 and 1 every group method is ``w(p̂)·(r − p̂)``, where ``p̂`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -104,29 +103,6 @@ def bnpo_shape(pass_rates: Tensor) -> tuple[float, float]:
     return 1.0 + concentration * mean / 3.0, 1.0 + concentration * (1.0 - mean) / 3.0
 
 
-@equation("eq:bnpo-variance", source='Xiao, Zhang & Cao (2025), "BNPO: Beta Normalization Policy Optimization".')
-def bnpo_variance(a: float, b: float, *, shape: tuple[float, float]) -> float:
-    """``∫ p(1 − p) Beta(p; a, b) / Beta(p; shape)² dp``, to which the variance of BNPO's gradient is proportional.
-
-    The variance is over prompts whose pass rates follow Beta(a, b), if the size of ∇log π does not depend on the
-    reward. It is the absolute variance. All weights cannot shrink at once to reduce it, because a density
-    integrates to 1.
-
-    Args: a, b and both numbers of ``shape`` > 0.
-    Returns: inf where the integral diverges, from ``shape`` = (a + 3)/2, (b + 3)/2 on.
-    """
-    u, v = shape
-    require_range(0, float("inf"), a=a, b=b, u=u, v=v)
-    left, right = a + 3 - 2 * u, b + 3 - 2 * v
-    if left <= 0 or right <= 0:
-        return math.inf
-
-    def log_beta(x: float, y: float) -> float:
-        return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)
-
-    return math.exp(2 * log_beta(u, v) - log_beta(a, b) + log_beta(left, right))
-
-
 @equation(
     "eq:dynamic-sampling",
     source='Yu et al. (2025), "DAPO: An Open-Source LLM Reinforcement Learning System at Scale".',
@@ -167,34 +143,3 @@ def gfpo_filter(scores: Tensor, valid: Tensor | None = None, *, num_kept: int) -
     order = torch.where(valid, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
     selected = torch.zeros_like(valid).scatter(-1, order[:, :num_kept], True)
     return selected & valid
-
-
-@takes(
-    prompt_variance=finite("...", "[0, inf)"),
-    own_variance=finite("...", "[0, inf)"),
-    baseline_variance=finite("...", "[0, inf)"),
-)
-@equation("eq:group-size", source="derived here; the variance of a U-statistic (Hoeffding 1948).")
-def group_gradient_variance(
-    prompt_variance: Tensor,
-    own_variance: Tensor,
-    baseline_variance: Tensor,
-    *,
-    num_prompts: int,
-    num_generations: int,
-) -> Tensor:
-    """Variance of a batch's policy gradient with the leave-one-out baseline: ``(V + (S + W/(G − 1))/G) / P``.
-
-    The variance of a vector is the sum of the variances of its components. For the gradients ``g(x)`` of the prompts, V
-    is their variance over prompts, S the mean over prompts of the variance of ``(r − J(x)) ∇log π(y)`` for one
-    completion, and W the mean of ``Var(r)·E|∇log π(y)|² + |g(x)|²``, which the estimated baseline adds.
-    """
-    within = own_variance + baseline_variance / (num_generations - 1)
-    return (prompt_variance + within / num_generations) / num_prompts
-
-
-@takes(prompt_variance=finite("...", "(0, inf)"), baseline_variance=finite("...", "[0, inf)"))
-@equation("eq:best-group-size", source="derived here, from :func:`group_gradient_variance`.")
-def best_group_size(prompt_variance: Tensor, baseline_variance: Tensor) -> Tensor:
-    """Group size with the least gradient variance if P·G is fixed: ``1 + sqrt(W/V)``, not rounded."""
-    return 1 + (baseline_variance / prompt_variance).sqrt()

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
-from minirlhf.equations import aggregation, diagnostics
+from minirlhf.equations import aggregation
+from minirlhf_course.chapters.ch13_group_relative_methods import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -56,25 +57,21 @@ def _(high_entropy_weights, draw: Draw) -> Iterator[Comparison]:
     "eq:token-covariance",
     "value",
     "(log π − its mean)(A − its mean) over the batch's tokens, padding left out.",
-    of=diagnostics.token_covariances,
+    of=equations.token_covariances,
     against="the products of differences, token by token in plain Python; their mean is the covariance",
     wrong={
         "log-probabilities not centred": lambda logps, a, mask: (
             torch.where(mask, logps, 0.0)
-            * diagnostics.token_covariances(a, a, mask).sqrt()
+            * equations.token_covariances(a, a, mask).sqrt()
             * torch.where(mask, a - a[mask].mean(), 0.0).sign()
         ),
         "padding counts in the means": lambda logps, a, mask: (
-            diagnostics.token_covariances(
-                torch.where(mask, logps, 0.0), torch.where(mask, a, 0.0), torch.ones_like(mask)
-            )
+            equations.token_covariances(torch.where(mask, logps, 0.0), torch.where(mask, a, 0.0), torch.ones_like(mask))
             * mask
         ),
-        "probabilities for log-probabilities": lambda logps, a, mask: diagnostics.token_covariances(
-            logps.exp(), a, mask
-        ),
+        "probabilities for log-probabilities": lambda logps, a, mask: equations.token_covariances(logps.exp(), a, mask),
         "means of each completion": lambda logps, a, mask: torch.cat(
-            [diagnostics.token_covariances(*(x[i : i + 1] for x in (logps, a, mask))) for i in range(len(mask))]
+            [equations.token_covariances(*(x[i : i + 1] for x in (logps, a, mask))) for i in range(len(mask))]
         ),
     },
 )

@@ -12,10 +12,11 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.core.masking import zero_where_masked
 from minirlhf.equations import advantages as adv
-from minirlhf.equations import diagnostics, difficulty, kl
+from minirlhf.equations import difficulty, kl
 from minirlhf.equations import policy_losses as pg
 from minirlhf.equations.aggregation import aggregate, sequence_mean, token_mean
 from minirlhf.equations.aggregation import fixed_length as by_budget
+from minirlhf_course.chapters.ch13_group_relative_methods import equations
 from minirlhf_course.chapters.ch13_group_relative_methods.group_bias import StoppingPolicy, expected_step
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
@@ -175,19 +176,19 @@ def _batch_variance(logits: Tensor, features: Tensor, rewards: Tensor, *, prompt
     "eq:group-size",
     "value",
     "Three prompts of three answers with shared parameters: the prompts' own part is divided by P, the rest by P·G.",
-    of=difficulty.group_gradient_variance,
+    of=equations.group_gradient_variance,
     against="the variance over every batch of prompts and every group, listed",
     wrong={
         "prompts counted as completions": lambda v, s, w, *, num_prompts, num_generations: (
-            difficulty.group_gradient_variance(
+            equations.group_gradient_variance(
                 v / num_generations, s, w, num_prompts=num_prompts, num_generations=num_generations
             )
         ),
-        "the baseline is exact": lambda v, s, w, **o: difficulty.group_gradient_variance(v, s, 0 * w, **o),
+        "the baseline is exact": lambda v, s, w, **o: equations.group_gradient_variance(v, s, 0 * w, **o),
         "the own reward is part of the mean": lambda v, s, w, *, num_prompts, num_generations: (
-            difficulty.group_gradient_variance(v, s, w, num_prompts=num_prompts, num_generations=num_generations + 1)
+            equations.group_gradient_variance(v, s, w, num_prompts=num_prompts, num_generations=num_generations + 1)
         ),
-        "all prompts alike": lambda v, s, w, **o: difficulty.group_gradient_variance(0 * v, s, w, **o),
+        "all prompts alike": lambda v, s, w, **o: equations.group_gradient_variance(0 * v, s, w, **o),
     },
 )
 def _(variance, draw: Draw) -> Iterator[Comparison]:
@@ -212,14 +213,14 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
     "eq:best-group-size",
     "minimum",
     "G·V + S + W/(G − 1) is least at 1 + √(W/V).",
-    of=difficulty.best_group_size,
+    of=equations.best_group_size,
     follows="eq:group-size",
     against="the group size at which the variance begins to rise, by bisection, P·G fixed",
     tolerance=1e-6,
     wrong={
-        "one less": lambda v, w: difficulty.best_group_size(v, w) - 1,
+        "one less": lambda v, w: equations.best_group_size(v, w) - 1,
         "no root": lambda v, w: 1 + w / v,
-        "the ratio reversed": lambda v, w: difficulty.best_group_size(w, v),
+        "the ratio reversed": lambda v, w: equations.best_group_size(w, v),
     },
 )
 def _(best, draw: Draw) -> Comparison:
@@ -250,11 +251,11 @@ chain(
     "eq:entropy-covariance",
     "derivative",
     "The slope of H(θ + η ∇E_π[A]) at η = 0 is −Cov_π(log π, π A), if A has mean 0 under π.",
-    of=diagnostics.entropy_rate,
+    of=equations.entropy_rate,
     against="derivative of the entropy along one policy-gradient step, by automatic differentiation",
     wrong={
-        "sign": lambda logits, a: -diagnostics.entropy_rate(logits, a),
-        "covariance with A, not π A": lambda logits, a: diagnostics.entropy_rate(logits, a / logits.softmax(-1)),
+        "sign": lambda logits, a: -equations.entropy_rate(logits, a),
+        "covariance with A, not π A": lambda logits, a: equations.entropy_rate(logits, a / logits.softmax(-1)),
         "mean over the choices, not under π": lambda logits, a: (
             -((logits.log_softmax(-1) - logits.log_softmax(-1).mean(-1, keepdim=True)) * logits.softmax(-1) * a).mean(
                 -1
@@ -289,18 +290,18 @@ def _integral(f: Callable[[Tensor], Tensor], points: int = 4000) -> float:
     "eq:bnpo-variance",
     "value",
     "∫ p(1 − p) Beta(p; a, b)/Beta(p; u, v)² dp is a quotient of Beta functions.",
-    of=difficulty.bnpo_variance,
+    of=equations.bnpo_variance,
     against="the integral, by quadrature",
     tolerance=1e-7,
     wrong={
         "B(u, v) once": lambda a, b, *, shape: (
-            difficulty.bnpo_variance(a, b, shape=shape)
+            equations.bnpo_variance(a, b, shape=shape)
             / math.exp(math.lgamma(shape[0]) + math.lgamma(shape[1]) - math.lgamma(sum(shape)))
         ),
-        "variance of a reward forgotten": lambda a, b, *, shape: difficulty.bnpo_variance(
+        "variance of a reward forgotten": lambda a, b, *, shape: equations.bnpo_variance(
             a - 1, b - 1, shape=(shape[0] - 0.5, shape[1] - 0.5)
         ),
-        "a and b exchanged": lambda a, b, *, shape: difficulty.bnpo_variance(b, a, shape=shape),
+        "a and b exchanged": lambda a, b, *, shape: equations.bnpo_variance(b, a, shape=shape),
     },
 )
 def _(variance, draw: Draw) -> Iterator[Comparison]:
@@ -334,9 +335,9 @@ def _(shape_of, draw: Draw) -> Comparison:
     a, b = float(draw.uniform(low=1.8, high=2.5)), float(draw.uniform(low=3.0, high=4.0))
     mean, spread = a / (a + b), math.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)) / 2)
     u, v = shape_of(torch.tensor([mean - spread, mean + spread], dtype=torch.float64))
-    here = difficulty.bnpo_variance(a, b, shape=(u, v))
+    here = equations.bnpo_variance(a, b, shape=(u, v))
     angles = torch.arange(12) * math.pi / 6
     around = [
-        difficulty.bnpo_variance(a, b, shape=(u + 0.05 * math.cos(x), v + 0.05 * math.sin(x))) for x in angles.tolist()
+        equations.bnpo_variance(a, b, shape=(u + 0.05 * math.cos(x), v + 0.05 * math.sin(x))) for x in angles.tolist()
     ]
     return float(sum(other < here for other in around)) + (not math.isfinite(here)), 0.0

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf.equations import advantages, aggregation, diagnostics, difficulty, off_policy, shaping
+from minirlhf.equations import advantages, aggregation, difficulty, off_policy, shaping
 from minirlhf.equations import policy_losses as losses
+from minirlhf_course.chapters.ch13_group_relative_methods import equations
 from minirlhf_course.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf_course.ledger.inputs.printed import Groups, clipped_tokens, groups
 from minirlhf_course.ledger.registry import Draw
@@ -126,14 +127,14 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:group-size")
 def _(draw: Draw) -> Legend:
     V, S, W = draw.uniform(3, 4, low=0.5, high=2.0)
-    variance = difficulty.group_gradient_variance(V, S, W, num_prompts=3, num_generations=5)
+    variance = equations.group_gradient_variance(V, S, W, num_prompts=3, num_generations=5)
     return {"V": V, "S": S, "W": W, "P": 3, "G": 5, r"\mathrm{Var}(\hat g)": variance}
 
 
 @symbols_of("eq:best-group-size")
 def _(draw: Draw) -> Legend:
     V, W = draw.uniform(2, 4, low=0.5, high=2.0)
-    return {"V": V, "W": W, r"G^*": difficulty.best_group_size(V, W)}
+    return {"V": V, "W": W, r"G^*": equations.best_group_size(V, W)}
 
 
 @symbols_of("eq:token-covariance")
@@ -143,7 +144,7 @@ def _(draw: Draw) -> Legend:
     legend = {"t": range(8), r"\pi(y_t)": logps.exp().flatten(), "A_t": A.flatten(), r"\bar A": A.mean()}
     return legend | {
         r"\overline{\log\pi}": logps.mean(),
-        "c_t": diagnostics.token_covariances(logps, A, mask).flatten(),
+        "c_t": equations.token_covariances(logps, A, mask).flatten(),
     }
 
 
@@ -298,7 +299,7 @@ def _(draw: Draw) -> Legend:
     pi = logits.softmax(-1)
     a = a - pi @ a  # E_π[A] = 0
     legend = {"a": range(5), r"\pi_a": pi, "A_a": a, r"\pi": pi, "A": a, r"\E_\pi": pi}
-    return legend | {r"\frac{dH}{d\eta}\Big|_{\eta=0}": diagnostics.entropy_rate(logits, a)}
+    return legend | {r"\frac{dH}{d\eta}\Big|_{\eta=0}": equations.entropy_rate(logits, a)}
 
 
 not_evaluated("eq:grpo-process", "8f11d92cb08e", "the steps that are summed are named in words")

@@ -7,8 +7,7 @@ from functools import cache
 
 import torch
 
-from minirlhf.equations import difficulty
-from minirlhf_course.chapters.ch13_group_relative_methods import group_size, two_worlds
+from minirlhf_course.chapters.ch13_group_relative_methods import equations, group_size, two_worlds
 from minirlhf_course.evidence import Study, settings
 
 
@@ -22,11 +21,11 @@ def predicted(parts: dict[str, float]) -> dict[str, float]:
     """Return the best group size, and the variance of batches of 128 completions relative to groups of eight."""
     v, s, w = (torch.tensor(parts[f"{name}_variance"]).double() for name in ("prompt", "own", "baseline"))
     at = {
-        size: float(difficulty.group_gradient_variance(v, s, w, num_prompts=128 // size, num_generations=size))
+        size: float(equations.group_gradient_variance(v, s, w, num_prompts=128 // size, num_generations=size))
         for size in (2, 4, 8, 16, 32)
     }
     ratios = {f"variance_{size}": value / at[8] for size, value in at.items()}
-    return ratios | {"best_size": float(difficulty.best_group_size(v, w)), **parts}
+    return ratios | {"best_size": float(equations.best_group_size(v, w)), **parts}
 
 
 def one_seed(seed: int) -> dict[str, float]:
