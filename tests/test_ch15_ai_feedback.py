@@ -9,8 +9,8 @@ from facts import raises
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.data.tasks.assistant import features, gold
-from minirlhf.equations import ai_feedback as ai
 from minirlhf_course.chapters.ch15_ai_feedback import counted
+from minirlhf_course.chapters.ch15_ai_feedback import equations as ch15
 
 
 def numbers(*values):
@@ -32,16 +32,16 @@ PRICES = {"cost": 10.0, "information": 0.09, "ai_cost": 1.0, "ai_information": 0
     ("function", "arguments", "facts"),
     [
         (
-            functools.partial(ai.letter_preference, first=1, second=1),
+            functools.partial(ch15.letter_preference, first=1, second=1),
             [numbers(1.0, 2.0)],
             {"argument": "first, second", "value": (1, 1)},
         ),
-        (ai.knockout, [torch.full((3, 3), 0.5).double()], {"argument": "wins", "problem": "shape"}),
-        (ai.knockout, [torch.full((2, 2), 0.6).double()], {"argument": "wins", "problem": "not symmetric"}),
-        (ai.group_consensus, [numbers(3.0), numbers(2.0)], {"argument": "agrees"}),
-        (ai.meta_judge_precision, [numbers(0.5), numbers(0.0), numbers(0.0)], {"argument": "keeps_right"}),
+        (ch15.knockout, [torch.full((3, 3), 0.5).double()], {"argument": "wins", "problem": "shape"}),
+        (ch15.knockout, [torch.full((2, 2), 0.6).double()], {"argument": "wins", "problem": "not symmetric"}),
+        (ch15.group_consensus, [numbers(3.0), numbers(2.0)], {"argument": "agrees"}),
+        (ch15.meta_judge_precision, [numbers(0.5), numbers(0.0), numbers(0.0)], {"argument": "keeps_right"}),
         (
-            ai.self_preference,
+            ch15.self_preference,
             [numbers(1.0, 0.0), torch.tensor([True, False]), torch.tensor([True, True])],
             {"argument": "gold, own"},
         ),

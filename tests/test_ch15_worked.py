@@ -10,6 +10,7 @@ from minirlhf.data.tasks.assistant import gold
 from minirlhf.equations import ai_feedback
 from minirlhf_course import evidence
 from minirlhf_course.chapters.ch15_ai_feedback import counted, rules
+from minirlhf_course.chapters.ch15_ai_feedback import equations as ch15
 from minirlhf_course.chapters.ch15_ai_feedback.judges import JudgesPlan
 
 #: Of the example of close calls: what labels of people and of an AI cost and tell.
@@ -41,16 +42,14 @@ def test_counted_world_has_192_replies():
 
 def test_flaws_left_after_rounds_of_revision():
     flaws = {"principles": 4, "repair": 0.6, "harm": 0.2}
-    left = [ai_feedback.remaining_flaws(start=1.0, rounds=n, **flaws) for n in (1, 4, 10)]
+    left = [ch15.remaining_flaws(start=1.0, rounds=n, **flaws) for n in (1, 4, 10)]
     assert [printed(x) for x in left] == [0.85, 0.56, 0.33]
-    assert ai_feedback.remaining_flaws(start=1.0, rounds=2000, **flaws) == pytest.approx(
-        0.25
-    )  # repair and harm balance
-    assert ai_feedback.remaining_flaws(start=0.8, rounds=0, **flaws) == 0.8
+    assert ch15.remaining_flaws(start=1.0, rounds=2000, **flaws) == pytest.approx(0.25)  # repair and harm balance
+    assert ch15.remaining_flaws(start=0.8, rounds=0, **flaws) == 0.8
 
 
 def test_group_consensus_of_two_groups_and_two_statements():
-    found = ai_feedback.group_consensus(number([[100, 0], [90, 3]]), number([[100, 3], [100, 3]])).tolist()
+    found = ch15.group_consensus(number([[100, 0], [90, 3]]), number([[100, 3], [100, 3]])).tolist()
     assert found == pytest.approx([101 / 102 / 5, 91 / 102 * 4 / 5], abs=1e-9)
     assert [printed(x) for x in found] == [0.20, 0.71]
 
@@ -63,34 +62,34 @@ def test_both_orders_average_log_odds_and_not_probabilities():
 
 
 def test_swap_outcomes_count_the_pairs_that_pass():
-    passing = [sum(ai_feedback.swap_outcomes(number(0.7), number(b))) for b in (0.0, 3.0)]
+    passing = [sum(ch15.swap_outcomes(number(0.7), number(b))) for b in (0.0, 3.0)]
     assert [round(100 * float(p)) for p in passing] == [56, 11]
 
 
 def test_self_preference_is_seen_where_own_replies_are_further_ahead():
     """Two kinds of replies, judged without a liking for either."""
     seen = number([sigma(2.0)] * 3 + [sigma(0.5)] * 2)
-    assert printed(ai_feedback.self_preference(seen, torch.ones(5), number([1, 1, 1, 0, 0]))) == 0.26
+    assert printed(ch15.self_preference(seen, torch.ones(5), number([1, 1, 1, 0, 0]))) == 0.26
 
 
 def test_screened_accuracy_of_a_meta_judge():
     p, t, f = 0.7, 0.9, 0.3
-    assert float(ai_feedback.meta_judge_precision(number(p), number(t), number(f))) == pytest.approx(0.875)
+    assert float(ch15.meta_judge_precision(number(p), number(t), number(f))) == pytest.approx(0.875)
     assert (printed(p / (1 - p), 1), 0.875 / 0.125) == (2.3, 7)
     assert p * t + (1 - p) * f == pytest.approx(0.72)
 
 
 def test_label_crossover_where_people_and_ai_are_worth_the_same():
     assert (round(10 / 0.09), 1 / 0.25) == (111, 4)
-    found = ai_feedback.label_crossover(number([0.3, 0.1]), **PRICES).tolist()
+    found = ch15.label_crossover(number([0.3, 0.1]), **PRICES).tolist()
     assert [round(x, -1) for x in found] == [1190, 10710] and round(found[1], -2) == 10_700
     assert round(found[0] / PRICES["cost"]) == 119
 
 
 def test_ai_budget_takes_the_first_money():
-    fixed = ai_feedback.ai_budget(1e6, bias=0.3, **PRICES)
+    fixed = ch15.ai_budget(1e6, bias=0.3, **PRICES)
     assert round(0.25 / 0.009, 1) == 27.8 and round(fixed, -1) == 190
-    assert ai_feedback.ai_budget(100, bias=0.3, **PRICES) == 100
+    assert ch15.ai_budget(100, bias=0.3, **PRICES) == 100
 
 
 def test_rules_of_seen_actions_tell_of_unseen_ones():

@@ -12,7 +12,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.data import loaders, tasks
 from minirlhf.data.chat import conversation, encode_prompt
 from minirlhf.data.records import Comparison
-from minirlhf.equations.ai_feedback import letter_preference, split_position_bias
+from minirlhf.equations.ai_feedback import split_position_bias
 from minirlhf.feedback.judge import ASK, Judge, question, require_ask, verdicts_of
 from minirlhf.models import checkpoints
 from minirlhf.models.tiny import tiny_model
@@ -22,6 +22,7 @@ from minirlhf.stages.pipeline import RewardPlan, Trained
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf_cli import dispatch
 from minirlhf_cli.files.judge_files import AGREEMENT, PLACE, PREFERENCE, WIN_RATE, Pair, compare, match
+from minirlhf_course.chapters.ch15_ai_feedback.equations import letter_preference
 
 WORLD = ("say", "ask", "cats", "dogs", "bees", "purr", "bark", "buzz")
 WORDS = word_tokenizer((*WORLD, *judging.WORDS))

@@ -3,8 +3,8 @@
 import torch
 from asking import Ask, Typed, mean, seeds
 
-from minirlhf.equations import ai_feedback
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch15_ai_feedback import equations as ch15
 
 
 def _number(x: float) -> torch.Tensor:
@@ -12,7 +12,7 @@ def _number(x: float) -> torch.Tensor:
 
 
 def _swap():
-    right, wrong = ai_feedback.swap_outcomes(_number(0.7), _number(0.0))
+    right, wrong = ch15.swap_outcomes(_number(0.7), _number(0.0))
     both, neither = 100 * float(right), 100 * float(wrong)
     return both + neither, {"single": 100 * float(_number(0.7).sigmoid()), "both": both, "neither": neither}
 
@@ -34,7 +34,7 @@ def _own_hand():
     ahead = torch.tensor([2.0, 0.5], dtype=torch.float64)  # by how much preferred replies are: its own, and others'
     true, own = torch.tensor([True, True]), torch.tensor([True, False])
     mine, theirs = ahead.sigmoid().tolist()
-    return float(ai_feedback.self_preference(ahead.sigmoid(), true, own)), {"own": mine, "others": theirs}
+    return float(ch15.self_preference(ahead.sigmoid(), true, own)), {"own": mine, "others": theirs}
 
 
 own_hand = Ask(
@@ -53,9 +53,9 @@ def _split():
     best = []
     for budget in (1_000, 100_000):
         ai = torch.arange(1.0, budget, dtype=torch.float64)
-        people = ai_feedback.label_error(budget - ai, torch.zeros_like(ai), cost=10.0, information=0.09)
-        biased = ai_feedback.label_error(ai, torch.full_like(ai, 0.3), cost=1.0, information=0.25)
-        best.append(float(ai[ai_feedback.mixed_error(people, biased).argmin()]))
+        people = ch15.label_error(budget - ai, torch.zeros_like(ai), cost=10.0, information=0.09)
+        biased = ch15.label_error(ai, torch.full_like(ai, 0.3), cost=1.0, information=0.25)
+        best.append(float(ai[ch15.mixed_error(people, biased).argmin()]))
     small, large = best
     if abs(large - small) <= 2:
         return "the sum stays as it is"

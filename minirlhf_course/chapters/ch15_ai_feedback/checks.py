@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import ai_feedback
+from minirlhf_course.chapters.ch15_ai_feedback import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -31,11 +32,11 @@ def _lean(first: float, second: float, liking: float) -> float:
 @check(
     "eq:letter-preference",
     "value", "How often a reply that begins with either letter begins with the first.",
-    of=ai_feedback.letter_preference,
+    of=equations.letter_preference,
     against="all replies of a toy model that begin with one of the two letters",
     wrong={
         "the letter's own probability": lambda logits, *, first, second: logits.softmax(-1)[..., first],
-        "letters exchanged": lambda logits, *, first, second: ai_feedback.letter_preference(
+        "letters exchanged": lambda logits, *, first, second: equations.letter_preference(
             logits, first=second, second=first
         ),
         "ratio of logits": lambda logits, *, first, second: logits[..., first] / (logits[..., first] + logits[..., second]),
@@ -54,7 +55,7 @@ def _(preference, draw: Draw) -> Iterator[Comparison]:
     "eq:constitutional-preference",
     "value",
     "The share of labels for the first reply, if each of two labels asks a principle drawn at random.",
-    of=ai_feedback.constitutional_preference,
+    of=equations.constitutional_preference,
     against="all draws of a principle and of its label",
     wrong={
         "not clamped": lambda probabilities, *, clamp: probabilities.mean(-1),
@@ -154,7 +155,7 @@ _WRONG_SWAPS = {
         torch.sigmoid(difference) ** 2,
         torch.sigmoid(-difference) ** 2,
     ),
-    "right and wrong exchanged": lambda difference, bias: ai_feedback.swap_outcomes(difference, bias)[::-1],
+    "right and wrong exchanged": lambda difference, bias: equations.swap_outcomes(difference, bias)[::-1],
 }
 
 
@@ -162,7 +163,7 @@ _WRONG_SWAPS = {
     "eq:swap-right",
     "value",
     "How often both verdicts name the better reply.",
-    of=ai_feedback.swap_outcomes,
+    of=equations.swap_outcomes,
     against="the four pairs of verdicts",
     wrong=_WRONG_SWAPS,
 )
@@ -176,7 +177,7 @@ def _(swap_outcomes, draw: Draw) -> Comparison:
     "eq:swap-wrong",
     "value",
     "How often both verdicts name the worse reply.",
-    of=ai_feedback.swap_outcomes,
+    of=equations.swap_outcomes,
     against="the four pairs of verdicts",
     wrong=_WRONG_SWAPS,
 )
@@ -193,7 +194,7 @@ def _(swap_outcomes, draw: Draw) -> Comparison:
     "eq:self-preference",
     "value",
     "It is the liking, however often the judge's own replies are the better ones.",
-    of=ai_feedback.self_preference,
+    of=equations.self_preference,
     against="a judge whose chance of seeing a better reply is 'seen', and 'seen' plus a liking for its own",
     wrong={
         "win rate of its own replies against others'": lambda judged, gold, own: (
@@ -201,7 +202,7 @@ def _(swap_outcomes, draw: Draw) -> Comparison:
         ),
         "against what people say of its own": lambda judged, gold, own: (judged - gold.to(judged))[own].mean(),
         "worse replies too": lambda judged, gold, own: judged[own].mean() - judged[gold & ~own].mean(),
-        "others minus own": lambda judged, gold, own: -ai_feedback.self_preference(judged, gold, own),
+        "others minus own": lambda judged, gold, own: -equations.self_preference(judged, gold, own),
     },
 )
 def _(self_preference, draw: Draw) -> Iterator[Comparison]:
@@ -225,7 +226,7 @@ def _(self_preference, draw: Draw) -> Iterator[Comparison]:
     "value",
     "The odds of a verdict that was let through are its odds before, times how much oftener right ones are let "
     "through.",
-    of=ai_feedback.meta_judge_precision,
+    of=equations.meta_judge_precision,
     against="log-odds, to which the meta-judge's verdict adds what it is worth",
     wrong={
         "all right verdicts that are kept": lambda accuracy, keeps_right, keeps_wrong: accuracy * keeps_right,
@@ -275,13 +276,13 @@ def _pairwise(draw: Draw, size: int) -> Tensor:
     "eq:knockout",
     "value",
     "The chance of each reply to win the tournament.",
-    of=ai_feedback.knockout,
+    of=equations.knockout,
     against="all ways in which the games between all pairs may end",
     wrong={
         "all pairs meet": lambda wins: (wins - wins.diag().diag()).sum(-1) / math.comb(len(wins), 2),
         "no loss at all": lambda wins: wins.clone().fill_diagonal_(1.0).prod(-1),
-        "the half is won by whoever is likeliest to": lambda wins: ai_feedback.knockout(wins.round()),
-        "losers go on": lambda wins: ai_feedback.knockout(wins.mT),
+        "the half is won by whoever is likeliest to": lambda wins: equations.knockout(wins.round()),
+        "losers go on": lambda wins: equations.knockout(wins.mT),
     },
 )
 def _(knockout, draw: Draw) -> Iterator[Comparison]:
@@ -294,11 +295,11 @@ def _(knockout, draw: Draw) -> Iterator[Comparison]:
     "eq:knockout",
     "halves",
     "The strong one of a half reaches the final, where it meets each of the other half with chance 1/4.",
-    of=ai_feedback.knockout,
+    of=equations.knockout,
     against="eight replies of which one never loses to those of its half, and everybody else tosses coins",
     wrong={
         "all pairs meet": lambda wins: (wins - wins.diag().diag()).sum(-1) / math.comb(len(wins), 2),
-        "losers go on": lambda wins: ai_feedback.knockout(wins.mT),
+        "losers go on": lambda wins: equations.knockout(wins.mT),
     },
 )
 def _(knockout, draw: Draw) -> Comparison:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minirlhf.equations import ai_feedback
+from minirlhf_course.chapters.ch15_ai_feedback import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
@@ -51,7 +51,7 @@ def _rubric(draw: Draw) -> tuple[Tensor, Tensor]:
     "eq:rubric-reward",
     "value",
     "The share of the items that are met, each standing in the rubric as often as it weighs.",
-    of=ai_feedback.rubric_reward,
+    of=equations.rubric_reward,
     against="a rubric in which an item of weight w stands w times",
     wrong={
         "weights ignored": lambda met, weights: met.mean(-1),
@@ -82,18 +82,18 @@ def _scored(met: Tensor, weights: Tensor, miss: Tensor, invent: Tensor) -> list[
 
 
 _WRONG_RUBRICS = {
-    "misses and inventions exchanged": lambda met, weights, *, miss, invent: ai_feedback.rubric_noise(
+    "misses and inventions exchanged": lambda met, weights, *, miss, invent: equations.rubric_noise(
         met, weights, miss=invent, invent=miss
     ),
-    "misses only": lambda met, weights, *, miss, invent: ai_feedback.rubric_noise(
+    "misses only": lambda met, weights, *, miss, invent: equations.rubric_noise(
         met, weights, miss=miss, invent=torch.zeros_like(invent)
     ),
-    "all items weigh the same": lambda met, weights, *, miss, invent: ai_feedback.rubric_noise(
+    "all items weigh the same": lambda met, weights, *, miss, invent: equations.rubric_noise(
         met, torch.ones_like(weights), miss=miss, invent=invent
     ),
     "no noise, and that of a mean of independent halves": lambda met, weights, *, miss, invent: (
-        ai_feedback.rubric_reward(met, weights),
-        ai_feedback.rubric_noise(met, weights, miss=miss, invent=invent)[1] / 2,
+        equations.rubric_reward(met, weights),
+        equations.rubric_noise(met, weights, miss=miss, invent=invent)[1] / 2,
     ),
 }
 
@@ -107,7 +107,7 @@ def _noise(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     "eq:rubric-mean",
     "value",
     "The mean of the score.",
-    of=ai_feedback.rubric_noise,
+    of=equations.rubric_noise,
     against="all verdicts on all items",
     wrong=_WRONG_RUBRICS,
 )
@@ -126,7 +126,7 @@ def _(rubric_noise, draw: Draw) -> Iterator[Comparison]:
     "eq:rubric-variance",
     "value",
     "The variance of the score.",
-    of=ai_feedback.rubric_noise,
+    of=equations.rubric_noise,
     against="all verdicts on all items",
     wrong=_WRONG_RUBRICS,
 )
@@ -166,18 +166,16 @@ def _chain_of_revisions(start: float, rounds: int, principles: int, repair: floa
     "eq:flaws-left",
     "value",
     "The share of flaws that are left, on average.",
-    of=ai_feedback.remaining_flaws,
+    of=equations.remaining_flaws,
     against="the Markov chain on all sets of flaws, over all principles that may be drawn",
     wrong={
-        "revision does no harm": lambda *, start, rounds, principles, repair, harm: ai_feedback.remaining_flaws(
+        "revision does no harm": lambda *, start, rounds, principles, repair, harm: equations.remaining_flaws(
             start=start, rounds=rounds, principles=principles, repair=repair, harm=0.0
         ),
-        "every principle in every round": lambda *, start, rounds, principles, repair, harm: (
-            ai_feedback.remaining_flaws(
-                start=start, rounds=rounds * principles, principles=principles, repair=repair, harm=harm
-            )
+        "every principle in every round": lambda *, start, rounds, principles, repair, harm: equations.remaining_flaws(
+            start=start, rounds=rounds * principles, principles=principles, repair=repair, harm=harm
         ),
-        "one round too few": lambda *, start, rounds, principles, repair, harm: ai_feedback.remaining_flaws(
+        "one round too few": lambda *, start, rounds, principles, repair, harm: equations.remaining_flaws(
             start=start, rounds=rounds - 1, principles=principles, repair=repair, harm=harm
         ),
         "ends without flaws": lambda *, start, rounds, principles, repair, harm: (
@@ -202,7 +200,7 @@ def _(remaining_flaws, draw: Draw) -> Iterator[Comparison]:
     "eq:group-consensus",
     "value",
     "The chance that the next member of every group agrees, when each chance was equally likely at first.",
-    of=ai_feedback.group_consensus,
+    of=equations.group_consensus,
     against="the mean chance of agreement under each group's posterior, by quadrature",
     wrong={
         "everybody in one group": lambda agrees, votes: (agrees.sum(-1) + 1) / (votes.sum(-1) + 2),
@@ -234,7 +232,7 @@ def _(group_consensus, draw: Draw) -> Comparison:
     "eq:label-error",
     "value",
     "The mean squared error of what is concluded.",
-    of=ai_feedback.label_error,
+    of=equations.label_error,
     against="the mean of n labels, each off by the bias and by a coin, over all 2^n outcomes",
     wrong={
         "bias averages out too": lambda budget, bias, *, cost, information: (bias**2 + 1 / information) * cost / budget,
@@ -272,7 +270,7 @@ _WRONG_CROSSOVERS: dict[str, Callable[..., Any]] = {
     "equal numbers of labels": lambda bias, *, cost, information, ai_cost, ai_information: (
         (1 / information - 1 / ai_information).__abs__() / bias**2
     ),
-    "bias not squared": lambda bias, **prices: bias * ai_feedback.label_crossover(bias, **prices),
+    "bias not squared": lambda bias, **prices: bias * equations.label_crossover(bias, **prices),
 }
 
 
@@ -281,7 +279,7 @@ _WRONG_CROSSOVERS: dict[str, Callable[..., Any]] = {
     "equal errors",
     "Less money is better spent on the AI, more on people; where people's labels are the cheaper ones, always on "
     "people.",
-    of=ai_feedback.label_crossover,
+    of=equations.label_crossover,
     against="the budget at which both errors are the same, by bisection",
     wrong=_WRONG_CROSSOVERS,
     follows="eq:label-error",
@@ -293,10 +291,8 @@ def _(crossover, draw: Draw) -> Iterator[Comparison]:
         def gap(budget: float, bias: float, prices: dict[str, float] = prices) -> float:
             """By how much people's error is the larger."""
             c, zero = torch.tensor(budget, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64)
-            people = ai_feedback.label_error(c, zero, cost=prices["cost"], information=prices["information"])
-            model = ai_feedback.label_error(
-                c, zero + bias, cost=prices["ai_cost"], information=prices["ai_information"]
-            )
+            people = equations.label_error(c, zero, cost=prices["cost"], information=prices["information"])
+            model = equations.label_error(c, zero + bias, cost=prices["ai_cost"], information=prices["ai_information"])
             return float(people - model)
 
         found = [_root(functools.partial(gap, bias=b), 1e-3, 1e4) for b in biases.tolist()]
@@ -309,7 +305,7 @@ def _(crossover, draw: Draw) -> Iterator[Comparison]:
     "eq:mixed-labels",
     "value",
     "The error of the best weighted mean.",
-    of=ai_feedback.mixed_error,
+    of=equations.mixed_error,
     against="the lowest point of the error over all weights, a parabola through three of them",
     wrong={
         "half and half": lambda variance, ai_error: (variance + ai_error) / 4,
@@ -336,14 +332,14 @@ def _(mixed_error, draw: Draw) -> Comparison:
     "minimum",
     "The split of a budget with which the best mixture has the smallest error; all for the AI, or nothing, at the "
     "ends.",
-    of=ai_feedback.ai_budget,
+    of=equations.ai_budget,
     against="the split whose error has derivative 0, by automatic differentiation and bisection",
     wrong={
         "all that the AI is worth more": lambda budget, **p: budget if p["ai_cost"] < p["cost"] else 0.0,
         "no square root": lambda budget, *, bias, cost, information, ai_cost, ai_information: min(
             budget, (ai_information / ai_cost / (information / cost) - 1) / (bias**2 * ai_information / ai_cost)
         ),
-        "bias not squared": lambda budget, *, bias, **p: ai_feedback.ai_budget(budget, bias=math.sqrt(bias), **p),
+        "bias not squared": lambda budget, *, bias, **p: equations.ai_budget(budget, bias=math.sqrt(bias), **p),
         "half and half": lambda budget, **p: budget / 2,
     },
     follows="eq:mixed-labels",
@@ -357,7 +353,7 @@ def _(ai_budget, draw: Draw) -> Iterator[Comparison]:
             money = torch.tensor(spent, dtype=torch.float64, requires_grad=True)
             variance = prices["cost"] / ((budget - money) * prices["information"])
             model = bias**2 + prices["ai_cost"] / (money * prices["ai_information"])
-            (gradient,) = torch.autograd.grad(ai_feedback.mixed_error(variance, model), money)
+            (gradient,) = torch.autograd.grad(equations.mixed_error(variance, model), money)
             return -float(gradient)
 
         yield ai_budget(budget, bias=bias, **prices), _root(slope, 1e-9, budget - 1e-9)

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from minirlhf.core.randomness import generator
 from minirlhf.data.tasks.assistant import Features, gold
-from minirlhf.equations.ai_feedback import constitutional_preference, rubric_reward, split_position_bias
+from minirlhf.equations.ai_feedback import split_position_bias
 from minirlhf.equations.kl import reverse_kl
 from minirlhf.equations.overoptimization import tilt
+from minirlhf_course.chapters.ch15_ai_feedback.equations import constitutional_preference, rubric_reward
 
 #: Every annotator divides its score by this temperature: half a unit of gold reward is one nat.
 TEMPERATURE = 0.5

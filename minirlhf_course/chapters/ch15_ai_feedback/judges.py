@@ -21,7 +21,7 @@ from minirlhf.data.collate import collate_completions
 from minirlhf.data.formats import Problem
 from minirlhf.data.preferences import SimulatedAnnotator, label_pairs
 from minirlhf.data.types import PreferencePair
-from minirlhf.equations.ai_feedback import self_preference, split_position_bias
+from minirlhf.equations.ai_feedback import split_position_bias
 from minirlhf.feedback.judge import Judge
 from minirlhf.feedback.rewards import task_problems, task_reward
 from minirlhf.models.reference import preference_logps
@@ -34,6 +34,7 @@ from minirlhf.trainers.evaluation import candidates, evaluate
 from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.sft import train_sft
+from minirlhf_course.chapters.ch15_ai_feedback.equations import self_preference
 
 WORLD = tasks.get("assistant")
 Triple = tuple[str, str, str]  # a prompt and two completions

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import ai_feedback
+from minirlhf_course.chapters.ch15_ai_feedback import equations
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -24,7 +25,7 @@ def _(draw: Draw) -> Legend:
     return {
         r"z_{\text{A}}": logits[:, 1],
         r"z_{\text{B}}": logits[:, 3],
-        r"p(\text{A})": ai_feedback.letter_preference(logits, first=1, second=3),
+        r"p(\text{A})": equations.letter_preference(logits, first=1, second=3),
     }
 
 
@@ -36,7 +37,7 @@ def _(draw: Draw) -> Legend:
         "K": 4,
         "p_k": chances,
         "c": 0.2,
-        r"\bar p": ai_feedback.constitutional_preference(chances, clamp=0.2),
+        r"\bar p": equations.constitutional_preference(chances, clamp=0.2),
     }
 
 
@@ -60,7 +61,7 @@ def _(draw: Draw) -> Legend:
 def swaps(draw: Draw) -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
     """A difference, a liking for the first place, and the outcomes of the swap test."""
     d, b = draw.uniform(3, low=0.3, high=1.5), draw.uniform(3, low=0.4, high=2.0)
-    return {"d": d, "b": b}, ai_feedback.swap_outcomes(d, b)
+    return {"d": d, "b": b}, equations.swap_outcomes(d, b)
 
 
 @symbols_of("eq:swap-right")
@@ -86,7 +87,7 @@ def _(draw: Draw) -> Legend:
         "v_i": judged,
         "g_i": gold,
         "o_i": own,
-        "s": ai_feedback.self_preference(judged, gold, own),
+        "s": equations.self_preference(judged, gold, own),
     }
 
 
@@ -97,21 +98,21 @@ def _(draw: Draw) -> Legend:
         draw.uniform(3, low=0.6, high=0.95),
         draw.uniform(3, low=0.1, high=0.5),
     )
-    return {"p": p, "t": t, "f": f, "p'": ai_feedback.meta_judge_precision(p, t, f)}
+    return {"p": p, "t": t, "f": f, "p'": equations.meta_judge_precision(p, t, f)}
 
 
 @symbols_of("eq:knockout")
 def _(draw: Draw) -> Legend:
     upper = draw.uniform(4, 4, low=0.1, high=0.9).triu(1)
     wins = upper + (1 - upper.mT).tril(-1)
-    halves = torch.cat([ai_feedback.knockout(wins[:2, :2]), ai_feedback.knockout(wins[2:, 2:])])
+    halves = torch.cat([equations.knockout(wins[:2, :2]), equations.knockout(wins[2:, 2:])])
     return {
         "i": range(2),
         "j": range(4),
         "O": frozenset({2, 3}),
         "h_i": halves,
         "p_{ij}": wins,
-        "P(i)": ai_feedback.knockout(wins),
+        "P(i)": equations.knockout(wins),
     }
 
 
@@ -132,20 +133,20 @@ def rubric(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @symbols_of("eq:rubric-reward")
 def _(draw: Draw) -> Legend:
     met, weights, *_ = rubric(draw)
-    return {"k": range(4), "w_k": weights, "c_k": met, "r": ai_feedback.rubric_reward(met, weights)}
+    return {"k": range(4), "w_k": weights, "c_k": met, "r": equations.rubric_reward(met, weights)}
 
 
 @symbols_of("eq:rubric-mean")
 def _(draw: Draw) -> Legend:
     met, weights, miss, invent = rubric(draw)
-    mean, _ = ai_feedback.rubric_noise(met, weights, miss=miss, invent=invent)
+    mean, _ = equations.rubric_noise(met, weights, miss=miss, invent=invent)
     return {"k": range(4), "w_k": weights, "c_k": met, "m_k": miss, "v_k": invent, r"\mu": mean}
 
 
 @symbols_of("eq:rubric-variance")
 def _(draw: Draw) -> Legend:
     met, weights, miss, invent = rubric(draw)
-    _, variance = ai_feedback.rubric_noise(met, weights, miss=miss, invent=invent)
+    _, variance = equations.rubric_noise(met, weights, miss=miss, invent=invent)
     seen = met * (1 - miss) + (1 - met) * invent
     return {"k": range(4), "w_k": weights, "q_k": seen, "s": variance.sqrt()}
 
@@ -155,7 +156,7 @@ def _(draw: Draw) -> Legend:
     n, principles = draw.integer(2, 4), draw.integer(3, 6)
     start, repair = float(draw.uniform(low=0.6, high=0.9)), float(draw.uniform(low=0.4, high=0.8))
     harm = float(draw.uniform(low=0.1, high=0.2))
-    left = ai_feedback.remaining_flaws(start=start, rounds=n, principles=principles, repair=repair, harm=harm)
+    left = equations.remaining_flaws(start=start, rounds=n, principles=principles, repair=repair, harm=harm)
     return {"f_n": left, "f_0": start, "n": n, "K": principles, "q": repair, "h": harm}
 
 
@@ -163,7 +164,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     votes = torch.tensor([float(draw.integer(9, 12)), float(draw.integer(5, 8)), 4.0]).double()
     agrees = torch.tensor([float(draw.integer(2, 4)), float(draw.integer(2, 4)), 3.0]).double()
-    return {"g": range(3), "a_g": agrees, "n_g": votes, "G": ai_feedback.group_consensus(agrees, votes)}
+    return {"g": range(3), "a_g": agrees, "n_g": votes, "G": equations.group_consensus(agrees, votes)}
 
 
 # -- what labels are worth ---------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ def prices(draw: Draw) -> tuple[dict[str, float], dict[str, float]]:
 def _(draw: Draw) -> Legend:
     budget, bias = draw.uniform(3, low=5.0, high=20.0), draw.uniform(3, low=0.4, high=1.5)
     cost, information = float(draw.uniform(low=2.0, high=5.0)), float(draw.uniform(low=0.1, high=0.2))
-    error = ai_feedback.label_error(budget, bias, cost=cost, information=information)
+    error = equations.label_error(budget, bias, cost=cost, information=information)
     return {"C": budget, "b": bias, "c": cost, "I": information, "e": error}
 
 
@@ -189,13 +190,13 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     given, legend = prices(draw)
     bias = draw.uniform(3, low=0.4, high=1.5)
-    return legend | {"b": bias, "C^*": ai_feedback.label_crossover(bias, **given)}
+    return legend | {"b": bias, "C^*": equations.label_crossover(bias, **given)}
 
 
 @symbols_of("eq:mixed-labels")
 def _(draw: Draw) -> Legend:
     variance, error = draw.uniform(3, low=0.5, high=2.0), draw.uniform(3, low=0.5, high=2.0)
-    return {"v": variance, "e": error, r"e_{\text{mix}}": ai_feedback.mixed_error(variance, error)}
+    return {"v": variance, "e": error, r"e_{\text{mix}}": equations.mixed_error(variance, error)}
 
 
 @symbols_of("eq:ai-budget")
@@ -203,6 +204,6 @@ def _(draw: Draw) -> Legend:
     given, signs = prices(draw)
     bias = float(draw.uniform(low=0.5, high=0.9))
     budgets = torch.tensor([1.0, 60.0], dtype=torch.float64)
-    found = [ai_feedback.ai_budget(budget, bias=bias, **given) for budget in budgets.tolist()]
+    found = [equations.ai_budget(budget, bias=bias, **given) for budget in budgets.tolist()]
     k_h, k_a = signs["I_h"] / signs["c_h"], signs["I_a"] / signs["c_a"]
     return {"C": budgets, "b": bias, "k_h": k_h, "k_a": k_a, "C_a": torch.tensor(found, dtype=torch.float64)}

@@ -23,9 +23,9 @@ from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data import tasks
 from minirlhf.data.tasks.assistant import ANIMALS, FACTS, FILLER, Features, features
 from minirlhf.data.tasks.base import Split
-from minirlhf.equations.ai_feedback import remaining_flaws
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_course.chapters.ch15_ai_feedback.equations import remaining_flaws
 from minirlhf_course.chapters.ch15_ai_feedback.talking import Taught, fresh, learnt, say
 
 WORLD = tasks.get("assistant")
