@@ -14,7 +14,6 @@ from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
 from minirlhf.data.calls import ToolCall
 from minirlhf.data.chat import WORDS_AND_TOOLS
-from minirlhf.equations import tools
 from minirlhf.equations.returns import returns_to_go
 from minirlhf.feedback.tools import Toolbox, lookup
 from minirlhf.models.tokenizers import word_tokenizer
@@ -29,6 +28,7 @@ from minirlhf_course.chapters.ch17_tools import (
     thoughts,
     trail,
 )
+from minirlhf_course.chapters.ch17_tools import equations as ch17
 from minirlhf_course.chapters.ch17_tools.adventure import ACTIONS, BONUS, Adventure, State
 
 ROOT = Path(__file__).parents[1]
@@ -304,30 +304,30 @@ def test_turn_advantages_of_four_conversations_by_hand():
     assert (totals - totals.mean()).tolist() == pytest.approx([0.825, -0.175, -0.175, -0.475])
     to_go = rewards.flip(1).cumsum(1).flip(1)
     expected = [[0.825, 0.675, 0.5], [-0.175, -0.325, -0.5], [-0.175, -0.025, 0], [-0.475, -0.325, 0]]
-    found = tools.turn_advantages(to_go, there, num_generations=4)
+    found = ch17.turn_advantages(to_go, there, num_generations=4)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
 def test_call_worth_changes_sign_by_hand():
     head = torch.tensor([0.69, 0.71])
-    worth = tools.tool_call_value(torch.ones(2), head, cost=0.3)
+    worth = ch17.tool_call_value(torch.ones(2), head, cost=0.3)
     assert worth[0] > 0 > worth[1], "more than seven times in ten"
-    free = tools.tool_call_value(torch.ones(2), torch.tensor([0.74, 0.76]), lie=0.25)
+    free = ch17.tool_call_value(torch.ones(2), torch.tensor([0.74, 0.76]), lie=0.25)
     assert free[0] > 0 > free[1], "a tool that lies as often as the head errs"
 
 
 def test_check_worth_of_two_checks_by_hand():
     read, head, lie = torch.tensor(0.95), torch.tensor(0.1), 0.2
-    twice = tools.verification_value(read, head, lie=lie, caught=1.0, alarm=lie)
+    twice = ch17.verification_value(read, head, lie=lie, caught=1.0, alarm=lie)
     assert lie * 1.0 * head == pytest.approx(0.02) and (1 - lie) * lie * (read - head) == pytest.approx(0.136)
     assert float(twice) == pytest.approx(0.02 - 0.136)
-    assert float(tools.verification_value(read, head, lie=lie, caught=8 / 9)) == pytest.approx(0.018, abs=5e-4)
+    assert float(ch17.verification_value(read, head, lie=lie, caught=8 / 9)) == pytest.approx(0.018, abs=5e-4)
 
 
 def test_tokens_read_again_and_on_of_twenty_turns():
     prompt, said, heard = torch.tensor(500.0), torch.full((20,), 100.0), torch.full((20,), 400.0)
-    assert tools.prefill_tokens_without_cache(prompt, said, heard) == 105_000 == 20 * 500 + 20 * 19 / 2 * 500
-    assert tools.prefill_tokens_with_cache(prompt, heard) == 8_119
+    assert ch17.prefill_tokens_without_cache(prompt, said, heard) == 105_000 == 20 * 500 + 20 * 19 / 2 * 500
+    assert ch17.prefill_tokens_with_cache(prompt, heard) == 8_119
 
 
 def test_levels_dispute_follows_the_highest_level():
@@ -423,7 +423,7 @@ def test_calls_of_a_toolbox_are_written_as_chapter_17_shows():
 
 def test_turn_returns_of_the_shortest_conversations():
     """One token; and turns of one token with one between them."""
-    short = tools.turn_returns(torch.tensor([[2.0]]), torch.tensor([[True]]))
+    short = ch17.turn_returns(torch.tensor([[2.0]]), torch.tensor([[True]]))
     assert short.tolist() == [[2.0]]
-    two = tools.turn_returns(torch.tensor([[1.0, torch.nan, 2.0]]), torch.tensor([[True, False, True]]), gamma=0.5)
+    two = ch17.turn_returns(torch.tensor([[1.0, torch.nan, 2.0]]), torch.tensor([[True, False, True]]), gamma=0.5)
     assert two.tolist() == [[2.0, 0.0, 2.0]]

@@ -3,9 +3,9 @@
 import torch
 from asking import Ask, Typed, compared, mean, seeds
 
-from minirlhf.equations import tools
 from minirlhf.equations.returns import returns_to_go
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch17_tools import equations as ch17
 from minirlhf_course.chapters.ch17_tools.adventure import BONUS
 
 # -- a thought before an act
@@ -50,7 +50,7 @@ def _after(steps: int, advantage: float) -> torch.Tensor:
     spoken = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
     logits = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64)
     for _ in range(steps):
-        logits = logits + tools.observation_gradient(spoken, logits.softmax(-1), torch.full_like(spoken, advantage))
+        logits = logits + ch17.observation_gradient(spoken, logits.softmax(-1), torch.full_like(spoken, advantage))
     return spoken @ logits.log_softmax(-1)
 
 
@@ -83,7 +83,7 @@ def _key():
     rewards = torch.tensor([[0.3, 0, 1], [0.3, 0, 0], [0, 0.3, 0], [0, 0, 0]], dtype=torch.float64)
     mask = torch.tensor([[True] * 3, [True] * 3, [True, True, False], [True, True, False]])
     returns = returns_to_go(rewards, mask)
-    credit = tools.turn_advantages(returns, mask, num_generations=4)
+    credit = ch17.turn_advantages(returns, mask, num_generations=4)
     whole = float(returns[2, 0] - returns[:, 0].mean())
     numbers = {"whole": whole, "mean": float(returns[:, 1].mean()), "found": float(returns[2, 1])}
     return float(credit[2, 1]), numbers
@@ -132,11 +132,11 @@ def _break_even():
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if float(tools.tool_call_value(read, head, lie=middle)) > 0 else (low, middle)
+        low, high = (middle, high) if float(ch17.tool_call_value(read, head, lie=middle)) > 0 else (low, middle)
     return 100 * low, {
         "share": 100 * low,
         "head": 100 * float(head),
-        "half": float(tools.tool_call_value(read, head, lie=0.5)),
+        "half": float(ch17.tool_call_value(read, head, lie=0.5)),
     }
 
 
@@ -178,8 +178,8 @@ only_remarks = Ask(
 
 def _read_again():
     prompt, said, heard = torch.tensor(500.0), torch.full((20,), 100.0), torch.full((20,), 400.0)
-    again = float(tools.prefill_tokens_without_cache(prompt, said, heard))
-    on = float(tools.prefill_tokens_with_cache(prompt, heard))
+    again = float(ch17.prefill_tokens_without_cache(prompt, said, heard))
+    on = float(ch17.prefill_tokens_with_cache(prompt, heard))
     return again, {
         "on": on / 1000,
         "once": float(prompt + (said + heard)[:-1].sum()) / 1000,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
-from minirlhf.equations import tools
 from minirlhf.equations.returns import returns_to_go
+from minirlhf_course.chapters.ch17_tools import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -16,10 +16,12 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     "eq:heard-gradient",
     "value",
     "The environment draws the token, the policy's log-probability of it is pushed by the advantage.",
-    of=tools.observation_gradient,
+    of=equations.observation_gradient,
     against="the derivative of E[A log π] in the logits, by autograd",
     wrong={
-        "π in place of P": lambda spoken, policy, advantages: tools.observation_gradient(policy, policy, advantages),
+        "π in place of P": lambda spoken, policy, advantages: equations.observation_gradient(
+            policy, policy, advantages
+        ),
         "P − π whatever the advantages": lambda spoken, policy, advantages: spoken - policy,
         "π not weighted by the mean advantage": lambda spoken, policy, advantages: spoken * advantages - policy,
     },
@@ -37,7 +39,7 @@ def _(observation_gradient, draw: Draw) -> Iterator[Comparison]:
     "eq:heard-gradient",
     "rest",
     "Where the policy already speaks like the tool, a common advantage adds nothing.",
-    of=tools.observation_gradient,
+    of=equations.observation_gradient,
     against="zero",
     wrong={"π forgotten": lambda spoken, policy, advantages: spoken * advantages},
 )
@@ -50,11 +52,11 @@ def _(observation_gradient, draw: Draw) -> Comparison:
     "eq:turn-return",
     "value",
     "Every token of a turn has the discounted sum of this turn's rewards and of those of the turns after it.",
-    of=tools.turn_returns,
+    of=equations.turn_returns,
     against="turns taken apart in plain Python and summed one by one",
     wrong={
         "to go from each token": lambda rewards, mask, *, gamma=1.0: returns_to_go(rewards, mask, gamma=gamma),
-        "no discount": lambda rewards, mask, *, gamma=1.0: tools.turn_returns(rewards, mask),
+        "no discount": lambda rewards, mask, *, gamma=1.0: equations.turn_returns(rewards, mask),
         "the whole conversation's return": lambda rewards, mask, *, gamma=1.0: torch.where(
             mask, torch.where(mask, rewards, 0.0).sum(-1, keepdim=True), 0.0
         ),
@@ -78,11 +80,11 @@ def _(turn_returns, draw: Draw) -> Iterator[Comparison]:
     "eq:turn-return",
     "one reward at the end",
     "With one reward on the last token and no discount, a turn's return is the trajectory's.",
-    of=tools.turn_returns,
+    of=equations.turn_returns,
     against="the total return",
     wrong={
         "a turn later": lambda rewards, mask, *, gamma=1.0: (
-            tools.turn_returns(rewards, mask) - torch.where(mask, rewards, 0.0)
+            equations.turn_returns(rewards, mask) - torch.where(mask, rewards, 0.0)
         )
     },
 )
@@ -96,7 +98,7 @@ def _(turn_returns, draw: Draw) -> Comparison:
 @check(
     "eq:turn-advantage",
     "value", "Each turn's return less the mean of the same turn over those of its group that have it.",
-    of=tools.turn_advantages,
+    of=equations.turn_advantages,
     against="loops over the conversations of a group that have the turn",
     wrong={
         "a missing turn counts as one that earned nothing": lambda returns, mask, *, num_generations: torch.where(
@@ -113,7 +115,7 @@ def _(turn_returns, draw: Draw) -> Comparison:
             ).repeat_interleave(num_generations)[:, None],
             0.0,
         ),
-        "groups of all rows": lambda returns, mask, *, num_generations: tools.turn_advantages(
+        "groups of all rows": lambda returns, mask, *, num_generations: equations.turn_advantages(
             returns, mask, num_generations=len(mask)
         ),
     },
@@ -138,16 +140,16 @@ def _(turn_advantages, draw: Draw) -> Iterator[Comparison]:
     "value",
     "The reward expected after a call, over everything the tool and the policy may do, less that of answering from "
     "the head.",
-    of=tools.tool_call_value,
+    of=equations.tool_call_value,
     against="all outcomes of asking and of not asking, each with its reward",
     wrong={
         "a failure counts as a wrong answer": lambda read, head, *, fail, lie, cost: (
             (1 - fail - lie) * read - cost - head
         ),
-        "lies are seen through": lambda read, head, *, fail, lie, cost: tools.tool_call_value(
+        "lies are seen through": lambda read, head, *, fail, lie, cost: equations.tool_call_value(
             read, head, fail=fail + lie, cost=cost
         ),
-        "the cost only when the tool works": lambda read, head, *, fail, lie, cost: tools.tool_call_value(
+        "the cost only when the tool works": lambda read, head, *, fail, lie, cost: equations.tool_call_value(
             read, head, fail=fail, lie=lie, cost=(1 - fail) * cost
         ),
     },
@@ -165,16 +167,16 @@ def _(tool_call_value, draw: Draw) -> Iterator[Comparison]:
     "eq:check-worth",
     "value", "The reward expected of one who checks, over everything the tool and the check may do, less that of one who "
     "believes.",
-    of=tools.verification_value,
+    of=equations.verification_value,
     against="all outcomes with the check and without, each with its reward",
     wrong={
-        "a false alarm costs nothing": lambda read, fallback, *, lie, caught, alarm, cost: tools.verification_value(
+        "a false alarm costs nothing": lambda read, fallback, *, lie, caught, alarm, cost: equations.verification_value(
             read, fallback, lie=lie, caught=caught, cost=cost
         ),
-        "every lie is caught": lambda read, fallback, *, lie, caught, alarm, cost: tools.verification_value(
+        "every lie is caught": lambda read, fallback, *, lie, caught, alarm, cost: equations.verification_value(
             read, fallback, lie=lie, caught=1.0, alarm=alarm, cost=cost
         ),
-        "after an alarm the right output is found": lambda read, fallback, *, lie, caught, alarm, cost: tools.verification_value(
+        "after an alarm the right output is found": lambda read, fallback, *, lie, caught, alarm, cost: equations.verification_value(
             read, read, lie=lie, caught=caught, alarm=alarm, cost=cost
         ),
     },
@@ -198,14 +200,16 @@ def _(verification_value, draw: Draw) -> Iterator[Comparison]:
     "eq:tokens-read-again",
     "value",
     "Before it speaks, each turn reads the prompt and all that was said and heard before it.",
-    of=tools.prefill_tokens_without_cache,
+    of=equations.prefill_tokens_without_cache,
     against="lists of tokens, read turn by turn",
     wrong={
         "each token once": lambda prompt, said, heard: prompt + (said + heard)[..., :-1].sum(-1),
         "the turn itself read too": lambda prompt, said, heard: (
-            tools.prefill_tokens_without_cache(prompt, said, heard) + said.sum(-1)
+            equations.prefill_tokens_without_cache(prompt, said, heard) + said.sum(-1)
         ),
-        "answers never read": lambda prompt, said, heard: tools.prefill_tokens_without_cache(prompt, said, 0 * heard),
+        "answers never read": lambda prompt, said, heard: equations.prefill_tokens_without_cache(
+            prompt, said, 0 * heard
+        ),
     },
 )
 def _(prefill_tokens_without_cache, draw: Draw) -> Comparison:
@@ -224,12 +228,12 @@ def _(prefill_tokens_without_cache, draw: Draw) -> Comparison:
 @check(
     "eq:tokens-read-on",
     "value", "Before it speaks, each turn reads what stands in the conversation and not yet in the cache.",
-    of=tools.prefill_tokens_with_cache,
+    of=equations.prefill_tokens_with_cache,
     against="a cache of tokens that grows as they are computed, sampled ones by the token after them",
     wrong={
         "the end of a turn is never read": lambda prompt, heard: prompt + heard[..., :-1].sum(-1),
-        "the last answer is read too": lambda prompt, heard: tools.prefill_tokens_with_cache(prompt, heard) + 1 + heard[..., -1],
-        "the prompt in each turn": lambda prompt, heard: tools.prefill_tokens_with_cache(prompt, heard) + prompt * (heard.shape[-1] - 1),
+        "the last answer is read too": lambda prompt, heard: equations.prefill_tokens_with_cache(prompt, heard) + 1 + heard[..., -1],
+        "the prompt in each turn": lambda prompt, heard: equations.prefill_tokens_with_cache(prompt, heard) + prompt * (heard.shape[-1] - 1),
     },
 )  # fmt: skip
 def _(prefill_tokens_with_cache, draw: Draw) -> Comparison:

@@ -25,7 +25,6 @@ from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import calls
 from minirlhf.data.chat import WORDS_AND_TOOLS, conversation, encode
 from minirlhf.data.types import Tokens
-from minirlhf.equations.tools import tool_call_value
 from minirlhf.models.forward import completion_logps
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
@@ -35,6 +34,7 @@ from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.online import train_in_env
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.tools import ToolEnv
+from minirlhf_course.chapters.ch17_tools.equations import tool_call_value
 from minirlhf_course.chapters.ch17_tools.unreliable import Luck
 
 #: Probability that the usual value of each place is still right.

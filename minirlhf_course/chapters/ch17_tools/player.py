@@ -27,7 +27,6 @@ from minirlhf.core.randomness import generator
 from minirlhf.data import calls
 from minirlhf.data.chat import WORDS_AND_TOOLS, conversation, encode
 from minirlhf.data.types import Tokens
-from minirlhf.equations.tools import turn_advantages, turn_returns
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DR_GRPO, ProcessSupervision
@@ -37,6 +36,7 @@ from minirlhf.trainers.online import train_in_env
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf.trainers.tools import ToolEnv
 from minirlhf_course.chapters.ch17_tools.adventure import ACTIONS, BONUS, ROOMS, TURNS, Adventure, played, taught
+from minirlhf_course.chapters.ch17_tools.equations import turn_advantages, turn_returns
 
 #: The tool call of each action.
 CALLS = {"west": 'go("west")', "east": 'go("east")', "take": "take()", "open": "open_door()"}

@@ -1,4 +1,4 @@
-"""Multi-turn episodes with tools: unmasked observations, turn-level credit, values of calls and checks, token counts.
+"""The equations that only chapter 17 needs: observations, credit of turns, the value of calls, token counts.
 
 All functions are pure and differentiable. A *turn* is a run of sampled tokens. Between two turns the environment writes
 tokens, at which the mask is 0.
