@@ -12,9 +12,9 @@ import torch
 
 from minirlhf.core.progress import progress
 from minirlhf.equations import distillation as kd
-from minirlhf.equations import synthetic
 from minirlhf.recipes.distill import DISTILLATIONS
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import equations as synthetic
 from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import generations
 from minirlhf_course.chapters.ch18_synthetic_data_and_distillation.sayings import Sayings, WordTable, distil, standing
 from minirlhf_course.classroom.predictions import Predictions

@@ -13,8 +13,8 @@ from facts import raises
 from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import distillation as kd
-from minirlhf.equations import synthetic
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import equations as ch18
 from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import (
     generations,
     hints,
@@ -43,20 +43,20 @@ def words(text):
 def test_rouge_l_of_the_worked_pair_of_instructions():
     """Of five and six words the longest common subsequence has four: 8/11."""
     a, b = words("name three fruits that float"), words("name three red fruits that sink")
-    assert float(synthetic.rouge_l(a, b)) == pytest.approx(8 / 11) == pytest.approx(0.727, abs=5e-4)
+    assert float(ch18.rouge_l(a, b)) == pytest.approx(8 / 11) == pytest.approx(0.727, abs=5e-4)
 
 
 def test_rouge_l_is_symmetric_and_1_only_for_equal_texts():
     a, b = torch.tensor([2, 0, 1, 1, 2, 0, 2]), torch.tensor([1, 0, 2, 2, 1])
-    assert synthetic.rouge_l(a, b) == synthetic.rouge_l(b, a) < 1
-    assert synthetic.rouge_l(a, a) == 1
-    assert synthetic.rouge_l(a, a + 9) == 0 == synthetic.rouge_l(a, a[:0])
+    assert ch18.rouge_l(a, b) == ch18.rouge_l(b, a) < 1
+    assert ch18.rouge_l(a, a) == 1
+    assert ch18.rouge_l(a, a + 9) == 0 == ch18.rouge_l(a, a[:0])
 
 
 def test_filter_gain_of_a_tenth_by_perfect_and_weak_scores():
     """1.755 standard deviations, and .3 times that."""
     tenth, rho = torch.tensor(0.1, dtype=DOUBLE), torch.tensor([1.0, 0.3, 0.0, -1.0], dtype=DOUBLE)
-    found = synthetic.filter_gain(rho, tenth.expand(4))
+    found = ch18.filter_gain(rho, tenth.expand(4))
     torch.testing.assert_close(found / found[0], rho)
     assert float(found[0]) == pytest.approx(1.755, abs=5e-4)
     assert float(found[1]) == pytest.approx(0.526, abs=5e-4)
@@ -65,9 +65,9 @@ def test_filter_gain_of_a_tenth_by_perfect_and_weak_scores():
 def test_filter_precision_triples_odds_twice():
     """Half is good: three quarters are, and nine tenths after the second filter. One in a hundred: three in a hundred."""
     share = torch.tensor([0.5, 0.01], dtype=DOUBLE)
-    once = synthetic.filter_precision(share, torch.full_like(share, 0.9), torch.full_like(share, 0.3))
+    once = ch18.filter_precision(share, torch.full_like(share, 0.9), torch.full_like(share, 0.3))
     assert once.tolist() == pytest.approx([0.75, 0.0294], abs=1e-4)
-    twice = synthetic.filter_precision(once, torch.full_like(share, 0.9), torch.full_like(share, 0.3))
+    twice = ch18.filter_precision(once, torch.full_like(share, 0.9), torch.full_like(share, 0.3))
     torch.testing.assert_close(twice / (1 - twice), 9 * share / (1 - share))
 
 
@@ -78,24 +78,24 @@ def test_filter_precision_triples_odds_twice():
 
 
 def test_diversity_kept_of_a_hundred_draws_and_twenty_generations():
-    assert synthetic.diversity_retained(n=100, generation=20) == pytest.approx(0.8179, abs=5e-5)
-    assert synthetic.diversity_accumulated(n=100, generation=20) == pytest.approx(0.984, abs=5e-4)
-    assert synthetic.diversity_limit(n=100) == pytest.approx(0.984, abs=5e-4)
-    assert synthetic.diversity_limit(n=100) > 0.98
-    assert synthetic.diversity_retained(n=100, generation=5000, fresh=0.1) == pytest.approx(0.95, abs=5e-3)
+    assert ch18.diversity_retained(n=100, generation=20) == pytest.approx(0.8179, abs=5e-5)
+    assert ch18.diversity_accumulated(n=100, generation=20) == pytest.approx(0.984, abs=5e-4)
+    assert ch18.diversity_limit(n=100) == pytest.approx(0.984, abs=5e-4)
+    assert ch18.diversity_limit(n=100) > 0.98
+    assert ch18.diversity_retained(n=100, generation=5000, fresh=0.1) == pytest.approx(0.95, abs=5e-3)
 
 
 def test_diversity_kept_of_generation_0_is_one_and_of_one_draw_zero():
-    assert synthetic.diversity_retained(n=7, generation=0) == synthetic.diversity_accumulated(n=7, generation=0) == 1
-    assert synthetic.diversity_retained(n=1, generation=1) == synthetic.diversity_accumulated(n=1, generation=3) == 0
-    assert synthetic.diversity_limit(n=1) == pytest.approx(0, abs=1e-15)
+    assert ch18.diversity_retained(n=7, generation=0) == ch18.diversity_accumulated(n=7, generation=0) == 1
+    assert ch18.diversity_retained(n=1, generation=1) == ch18.diversity_accumulated(n=1, generation=3) == 0
+    assert ch18.diversity_limit(n=1) == pytest.approx(0, abs=1e-15)
 
 
 def test_log_variance_drift_of_fifty_generations_of_twenty_draws():
-    drift = 50 * synthetic.log_variance_drift(n=20)
+    drift = 50 * ch18.log_variance_drift(n=20)
     assert drift / 50 == pytest.approx(-0.0536, abs=5e-5) and drift == pytest.approx(-2.68, abs=5e-3)
     assert math.exp(drift) == pytest.approx(0.069, abs=5e-4)
-    assert synthetic.log_variance_drift(n=1001) == pytest.approx(-1 / 1000, rel=1e-3)
+    assert ch18.log_variance_drift(n=1001) == pytest.approx(-1 / 1000, rel=1e-3)
 
 
 # -- what is kept of a teacher ----------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ def test_mixture_and_product_of_teachers_that_disagree():
         (0.1, 0.1, [0.45, 0.45, 0.1], [0.283, 0.283, 0.1], [0.425, 0.425, 0.150]),
     ):
         teachers = apart(low, rest)
-        torch.testing.assert_close(kd.mixture_of_teachers(teachers, even), torch.tensor(mean, dtype=DOUBLE))
-        found, plain = kd.product_of_teachers(teachers, even), teachers.mean(0).exp()
+        torch.testing.assert_close(ch18.mixture_of_teachers(teachers, even), torch.tensor(mean, dtype=DOUBLE))
+        found, plain = ch18.product_of_teachers(teachers, even), teachers.mean(0).exp()
         torch.testing.assert_close(found, plain / plain.sum())
         assert plain.tolist() == pytest.approx(roots, abs=5e-4) and found.tolist() == pytest.approx(product, abs=5e-4)
 
@@ -137,17 +137,17 @@ HALF = torch.tensor(0.5)
     [
         (functools.partial(kd.top_k_distillation, k=4), (X, X, M), "k"),
         (functools.partial(kd.top_k_distillation, k=0), (X, X, M), "k"),
-        (kd.mixture_of_teachers, (X[0], torch.ones(3)), "weights"),
-        (kd.product_of_teachers, (X[0], torch.ones(2) / 2), "weights"),
-        (synthetic.rouge_l, (words(""), words("")), "candidate"),
-        (synthetic.rouge_l, (X[0], words("a")), "candidate"),
-        (synthetic.filter_gain, (torch.tensor(1.5), HALF), "correlation"),
-        (synthetic.filter_precision, (0 * HALF, HALF, HALF), "share"),
-        (functools.partial(synthetic.compounded_errors, length=2), (0 * HALF, 0 * HALF), "error"),
-        (functools.partial(synthetic.diversity_retained, n=0, generation=1), (), "n"),
-        (functools.partial(synthetic.diversity_retained, n=2, generation=1, fresh=1.5), (), "fresh"),
-        (functools.partial(synthetic.support_retained, n=2), (torch.ones(3),), "probs"),
-        (functools.partial(synthetic.log_variance_drift, n=1), (), "n"),
+        (ch18.mixture_of_teachers, (X[0], torch.ones(3)), "weights"),
+        (ch18.product_of_teachers, (X[0], torch.ones(2) / 2), "weights"),
+        (ch18.rouge_l, (words(""), words("")), "candidate"),
+        (ch18.rouge_l, (X[0], words("a")), "candidate"),
+        (ch18.filter_gain, (torch.tensor(1.5), HALF), "correlation"),
+        (ch18.filter_precision, (0 * HALF, HALF, HALF), "share"),
+        (functools.partial(ch18.compounded_errors, length=2), (0 * HALF, 0 * HALF), "error"),
+        (functools.partial(ch18.diversity_retained, n=0, generation=1), (), "n"),
+        (functools.partial(ch18.diversity_retained, n=2, generation=1, fresh=1.5), (), "fresh"),
+        (functools.partial(ch18.support_retained, n=2), (torch.ones(3),), "probs"),
+        (functools.partial(ch18.log_variance_drift, n=1), (), "n"),
     ],
 )
 def test_distillation_and_synthetic_refuse_arguments_by_name(function, arguments, argument):
@@ -244,7 +244,7 @@ def test_compounded_errors_foretell_the_student_of_study_slips():
         for key in ("shown", "after_slip")
     ]
     wrong, lost = torch.tensor(means, dtype=torch.float64)
-    found = synthetic.compounded_errors(wrong / slips.LENGTH, 1 - lost, length=slips.LENGTH)
+    found = ch18.compounded_errors(wrong / slips.LENGTH, 1 - lost, length=slips.LENGTH)
     assert float(found) == pytest.approx(2.5, abs=0.05)
 
 

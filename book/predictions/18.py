@@ -5,8 +5,9 @@ import math
 import torch
 from asking import Ask, Typed, compared, mean, seeds
 
-from minirlhf.equations import distillation, synthetic
+from minirlhf.equations import distillation
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import equations as ch18
 from minirlhf_course.chapters.ch18_synthetic_data_and_distillation.generations import WORLD
 
 # -- making data
@@ -75,7 +76,7 @@ weighed_draws = Ask(
 
 def _wrong_words():
     error, length = 0.01, 20
-    wrong = synthetic.compounded_errors(
+    wrong = ch18.compounded_errors(
         torch.tensor(error, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), length=length
     )
     clean = (1 - error) ** length
@@ -123,9 +124,7 @@ price_of_clean = Ask(
 def _two_hints():
     hints = torch.tensor([[0.8, 0.001, 0.199], [0.001, 0.8, 0.199]], dtype=torch.float64).log()
     even = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    reverse, forward = (
-        teach(hints, even).tolist() for teach in (distillation.product_of_teachers, distillation.mixture_of_teachers)
-    )
+    reverse, forward = (teach(hints, even).tolist() for teach in (ch18.product_of_teachers, ch18.mixture_of_teachers))
     numbers = {"mean": forward[0], "each": reverse[0], "third": reverse[2]}
     if abs(reverse[0] - reverse[1]) > 0.1:
         return "the first or the second, one of them alone", numbers
@@ -146,7 +145,7 @@ two_hints = Ask(
 
 
 def _kept():
-    lost = [100 * (1 - synthetic.diversity_accumulated(n=100, generation=sets)) for sets in (1, 1000)]
+    lost = [100 * (1 - ch18.diversity_accumulated(n=100, generation=sets)) for sets in (1, 1000)]
     return lost[1], {"first": lost[0], "rest": lost[1] - lost[0]}
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.masking import zero_where_masked
-from minirlhf.core.validate import MASK, POSITIVE, at_least, distribution, sampled, shape, takes
+from minirlhf.core.validate import MASK, POSITIVE, at_least, sampled, shape, takes
 from minirlhf.equations import kl
 
 _distributions = takes(mask=MASK, student_logits=shape("B T V"), teacher_logits=shape("B T V"), temperature=POSITIVE)
@@ -160,28 +160,6 @@ def on_policy_reward(student_logps: Tensor, teacher_logps: Tensor, mask: Tensor)
     gradient of −KL(π_S‖π_T). Every token gets a reward, where a reward model gives one per completion.
     """
     return teacher_logps - student_logps
-
-
-@takes(teacher_logits=shape("H V"), weights=distribution("H"))
-@equation("eq:kd-mixture", source="Σ_h w_h KL(p_h‖q) is, up to a constant, KL(Σ_h w_h p_h‖q).", gradient=())
-def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
-    """Minimiser ``(V,)`` of the weighted forward KL to several teachers: the weighted mean of their distributions.
-
-    The result holds probabilities. The teachers can be one model with H different hints in its prompt, which the
-    student does not see.
-    """
-    return (weights[:, None] * teacher_logits.softmax(-1)).sum(0).detach()
-
-
-@takes(teacher_logits=shape("H V"), weights=distribution("H"))
-@equation("eq:kd-product", source="Σ_h w_h KL(q‖p_h) is, up to a constant, KL(q‖∏_h p_h^w_h / Z).", gradient=())
-def product_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
-    """Minimiser ``(V,)`` of the weighted reverse KL to several teachers: their normalised weighted geometric mean.
-
-    The result holds probabilities. If one teacher gives a token a much lower probability than its alternatives, the
-    token gets a low probability, whatever the other teachers suggest.
-    """
-    return (weights[:, None] * teacher_logits.log_softmax(-1)).sum(0).softmax(-1).detach()
 
 
 def _softened(student: Tensor, teacher: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

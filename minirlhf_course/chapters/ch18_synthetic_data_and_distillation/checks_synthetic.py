@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
-from minirlhf.equations import synthetic
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 # -- choosing what to keep -----------------------------------------------------------------------------------------
@@ -31,10 +31,10 @@ def _longest_block(a: Sequence[int], b: Sequence[int]) -> int:
     "eq:rouge-l",
     "value",
     "The longest sequence that is a subsequence of both, relative to the mean of their lengths.",
-    of=synthetic.rouge_l,
+    of=equations.rouge_l,
     against="all subsequences of both texts",
     wrong={
-        "recall instead of the F-measure": lambda a, b: synthetic.rouge_l(a, b) * (len(a) + len(b)) / (2 * len(b)),
+        "recall instead of the F-measure": lambda a, b: equations.rouge_l(a, b) * (len(a) + len(b)) / (2 * len(b)),
         "the longest run without a gap": lambda a, b: torch.tensor(
             2 * _longest_block(a.tolist(), b.tolist()) / (len(a) + len(b))
         ),
@@ -56,7 +56,7 @@ def _(rouge_l, draw: Draw) -> Iterator[Comparison]:
     "eq:filter-precision",
     "value",
     "Good among kept, by counting; the odds grow by the factor recall over false alarms.",
-    of=synthetic.filter_precision,
+    of=equations.filter_precision,
     against="a table of good and bad, kept and dropped, and the odds",
     wrong={
         "recall taken for precision": lambda share, recall, false_alarms: recall + 0 * share,
@@ -84,11 +84,11 @@ def _normal(q: Tensor) -> Tensor:
     "eq:filter-gain",
     "value",
     "Of texts whose score is ρ times their quality plus independent noise, those that score highest.",
-    of=synthetic.filter_gain,
+    of=equations.filter_gain,
     against="the mean quality of what scores above the bar, by quadrature",
     wrong={
-        "a perfect filter": lambda correlation, share: synthetic.filter_gain(torch.ones_like(share), share),
-        "correlation squared": lambda correlation, share: synthetic.filter_gain(correlation**2, share),
+        "a perfect filter": lambda correlation, share: equations.filter_gain(torch.ones_like(share), share),
+        "correlation squared": lambda correlation, share: equations.filter_gain(correlation**2, share),
         "quality of the bar, not above it": lambda correlation, share: correlation * -torch.special.ndtri(share),
     },
 )
@@ -111,12 +111,12 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     "value",
     "The mean number of wrong tokens, where a wrong one is right again with probability δ, and a right one wrong "
     "with ε.",
-    of=synthetic.compounded_errors,
+    of=equations.compounded_errors,
     against="all sequences of right and wrong tokens",
     wrong={
         "errors that do not feed on themselves": lambda error, recovery, *, length: error * length,
         "the share in the long run, at once": lambda error, recovery, *, length: error / (error + recovery) * length,
-        "the first token always right": lambda error, recovery, *, length: synthetic.compounded_errors(
+        "the first token always right": lambda error, recovery, *, length: equations.compounded_errors(
             error, recovery, length=length - 1
         ),
     },
@@ -168,7 +168,7 @@ def _after(
     "eq:collapse-replace",
     "value",
     "Each generation has n draws of the one before and nothing else.",
-    of=synthetic.diversity_retained,
+    of=equations.diversity_retained,
     against="all samples of all generations",
     wrong={
         "one generation more": lambda *, n, generation, fresh=0.0: (1 - 1 / n) ** (generation + 1),
@@ -187,14 +187,14 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
     "eq:collapse-fresh",
     "value",
     "Each generation is drawn from a mixture of the one before and the truth.",
-    of=synthetic.diversity_retained,
+    of=equations.diversity_retained,
     against="all samples of all generations",
     wrong={
-        "no fresh data": lambda *, n, generation, fresh: synthetic.diversity_retained(n=n, generation=generation),
-        "the share not squared": lambda *, n, generation, fresh: synthetic.diversity_retained(
+        "no fresh data": lambda *, n, generation, fresh: equations.diversity_retained(n=n, generation=generation),
+        "the share not squared": lambda *, n, generation, fresh: equations.diversity_retained(
             n=n, generation=generation, fresh=1 - math.sqrt(1 - fresh)
         ),
-        "what is left of it in the end": lambda *, n, generation, fresh: synthetic.diversity_retained(
+        "what is left of it in the end": lambda *, n, generation, fresh: equations.diversity_retained(
             n=n, generation=10_000, fresh=fresh
         ),
     },
@@ -216,10 +216,10 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
     "eq:collapse-accumulate",
     "value",
     "The j-th n draws come from all before, and join them: the pool moves by 1/j of the way.",
-    of=synthetic.diversity_accumulated,
+    of=equations.diversity_accumulated,
     against="all samples of all generations",
     wrong={
-        "everything replaced": lambda *, n, generation: synthetic.diversity_retained(n=n, generation=generation),
+        "everything replaced": lambda *, n, generation: equations.diversity_retained(n=n, generation=generation),
         "1/j instead of 1/j²": lambda *, n, generation: math.prod(1 - 1 / (n * j) for j in range(1, generation + 1)),
         "n j draws from the last generation": lambda *, n, generation: math.prod(
             1 - 1 / (n * j) for j in range(2, generation + 1)
@@ -240,7 +240,7 @@ def _(accumulated, draw: Draw) -> Iterator[Comparison]:
     "eq:collapse-limit",
     "limit",
     "What accumulating keeps after ever more generations.",
-    of=synthetic.diversity_limit,
+    of=equations.diversity_limit,
     against="two thousand generations, and the sum that is left for the rest",
     tolerance=1e-6,
     wrong={
@@ -254,14 +254,14 @@ def _(limit, draw: Draw) -> Iterator[Comparison]:
     for n in {2, draw.integer(2, 6)}:
         # Σ 1/j² over j > J is 1/(J + ½) but for a third order.
         rest = math.exp(-1 / (n * (last + 0.5)))
-        yield limit(n=n), synthetic.diversity_accumulated(n=n, generation=last) * rest
+        yield limit(n=n), equations.diversity_accumulated(n=n, generation=last) * rest
 
 
 @check(
     "eq:support-kept",
     "value",
     "The mean number of different outcomes.",
-    of=synthetic.support_retained,
+    of=equations.support_retained,
     against="all samples, and what each of them has",
     wrong={
         "as many as draws": lambda probs, *, n: torch.full_like(probs[:, 0], min(n, probs.shape[-1])),
@@ -278,7 +278,7 @@ def _(support, draw: Draw) -> Iterator[Comparison]:
 
 DRIFTS: dict[str, Callable[..., Any]] = {
     "the mean's drift, which is none": lambda *, n: 0.0,
-    "n draws, not n − 1 degrees of freedom": lambda *, n: synthetic.log_variance_drift(n=n + 1),
+    "n draws, not n − 1 degrees of freedom": lambda *, n: equations.log_variance_drift(n=n + 1),
     "to first order": lambda *, n: -1 / (n - 1),
 }
 
@@ -287,7 +287,7 @@ DRIFTS: dict[str, Callable[..., Any]] = {
     "eq:gaussian-collapse",
     "value",
     "E log(s²/σ²) for the unbiased sample variance s² of n draws.",
-    of=synthetic.log_variance_drift,
+    of=equations.log_variance_drift,
     against="the mean of log s² over the density of the sample variance, by quadrature",
     wrong=DRIFTS,
 )

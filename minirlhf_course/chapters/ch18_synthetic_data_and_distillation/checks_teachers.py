@@ -11,6 +11,7 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.equations import distillation as kd
 from minirlhf.equations import kl
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -119,10 +120,10 @@ def _several(draw: Draw) -> tuple[Tensor, Tensor]:
     "eq:kd-mixture",
     "value",
     "No distribution has a lower mean of KL(p_h‖q) over the teachers.",
-    of=kd.mixture_of_teachers,
+    of=equations.mixture_of_teachers,
     against="the distribution with the smallest mean forward KL, found numerically",
     tolerance=1e-6,
-    wrong=TEACHER_MISTAKES | {"the normalised product": kd.product_of_teachers},
+    wrong=TEACHER_MISTAKES | {"the normalised product": equations.product_of_teachers},
 )
 def _(mixture, draw: Draw) -> Comparison:
     logits, weights = _several(draw)
@@ -134,10 +135,10 @@ def _(mixture, draw: Draw) -> Comparison:
     "eq:kd-product",
     "value",
     "No distribution has a lower mean of KL(q‖p_h) over the teachers.",
-    of=kd.product_of_teachers,
+    of=equations.product_of_teachers,
     against="the distribution with the smallest mean reverse KL, found numerically",
     tolerance=1e-6,
-    wrong=TEACHER_MISTAKES | {"the mixture": kd.mixture_of_teachers},
+    wrong=TEACHER_MISTAKES | {"the mixture": equations.mixture_of_teachers},
 )
 def _(product, draw: Draw) -> Comparison:
     logits, weights = _several(draw)

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from minirlhf.core.randomness import derive_seed, numpy_generator
 from minirlhf.data import tasks
-from minirlhf.equations.synthetic import rouge_l
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf_course.chapters.ch18_synthetic_data_and_distillation.documents import as_tokens, likelihoods
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation.equations import rouge_l
 
 WORLD: Any = tasks.get("assistant")
 #: Questions of the initial pool, training questions of the judge, questions per round, and most tokens of a question.

@@ -12,7 +12,8 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.core.exact import ToyLM
 from minirlhf.equations import distillation as kd
-from minirlhf.equations import kl, synthetic
+from minirlhf.equations import kl
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import equations
 from minirlhf_course.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -28,7 +29,7 @@ not_evaluated(
 @symbols_of("eq:filter-precision")
 def _(draw: Draw) -> Legend:
     s, a, b = (draw.uniform(low=0.2, high=0.8) for _ in range(3))
-    return {"s": s, "a": a, "b": b, "s'": synthetic.filter_precision(s, a, b)}
+    return {"s": s, "a": a, "b": b, "s'": equations.filter_precision(s, a, b)}
 
 
 def _density(x: Any) -> Tensor:
@@ -44,7 +45,7 @@ def _(draw: Draw) -> Legend:
         r"\kappa": share,
         r"\Phi^{-1}(#)": lambda x: torch.special.ndtri(torch.as_tensor(x, dtype=torch.float64)),
         r"\varphi\big(#\big)": _density,
-        r"\E[\,q \mid \text{kept}\,]": synthetic.filter_gain(rho, share),
+        r"\E[\,q \mid \text{kept}\,]": equations.filter_gain(rho, share),
     }
 
 
@@ -176,7 +177,7 @@ def _(draw: Draw) -> Legend:
         r"\varepsilon": error,
         r"\delta": recovery,
         "T": 5,
-        r"\E[\text{errors}]": synthetic.compounded_errors(error, recovery, length=5),
+        r"\E[\text{errors}]": equations.compounded_errors(error, recovery, length=5),
     }
 
 
@@ -200,14 +201,14 @@ def hints(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
 @symbols_of("eq:kd-mixture")
 def _(draw: Draw) -> Legend:
     logits, weights, legend = hints(draw)
-    return legend | {r"q_{\text{forward}}": kd.mixture_of_teachers(logits, weights)}
+    return legend | {r"q_{\text{forward}}": equations.mixture_of_teachers(logits, weights)}
 
 
 @symbols_of("eq:kd-product")
 def _(draw: Draw) -> Legend:
     logits, weights, legend = hints(draw)
     mass = (weights[:, None] * logits.log_softmax(-1)).sum(0).exp().sum()
-    return legend | {"Z": mass, r"q_{\text{reverse}}": kd.product_of_teachers(logits, weights)}
+    return legend | {"Z": mass, r"q_{\text{reverse}}": equations.product_of_teachers(logits, weights)}
 
 
 def generations(draw: Draw) -> dict[str, Any]:
@@ -218,20 +219,20 @@ def generations(draw: Draw) -> dict[str, Any]:
 @symbols_of("eq:collapse-replace")
 def _(draw: Draw) -> Legend:
     legend, start = generations(draw), draw.uniform(low=0.3, high=0.9)
-    kept = synthetic.diversity_retained(n=legend["n"], generation=legend["g"])
+    kept = equations.diversity_retained(n=legend["n"], generation=legend["g"])
     return legend | {"D_0": start, r"\E[D_g]": kept * start}
 
 
 @symbols_of("eq:support-kept")
 def _(draw: Draw) -> Legend:
     probs, n = draw.distribution(4), draw.integer(2, 5)
-    return {"v": range(4), "p(v)": probs, "n": n, r"\E[\text{seen}]": synthetic.support_retained(probs, n=n)}
+    return {"v": range(4), "p(v)": probs, "n": n, r"\E[\text{seen}]": equations.support_retained(probs, n=n)}
 
 
 @symbols_of("eq:collapse-accumulate")
 def _(draw: Draw) -> Legend:
     legend = generations(draw)
-    kept = synthetic.diversity_accumulated(n=legend["n"], generation=legend["g"])
+    kept = equations.diversity_accumulated(n=legend["n"], generation=legend["g"])
     return legend | {"j": range(1, legend["g"] + 1), r"\frac{\E[D_g]}{D_0}": kept}
 
 
@@ -240,14 +241,14 @@ def _(draw: Draw) -> Legend:
     legend, fresh = generations(draw), float(draw.uniform(low=0.2, high=0.6))
     n = legend["n"]
     A, B = (1 - fresh) ** 2, 1 - 1 / n
-    kept = synthetic.diversity_retained(n=n, generation=legend["g"], fresh=fresh)
+    kept = equations.diversity_retained(n=n, generation=legend["g"], fresh=fresh)
     return {"g": legend["g"], "A": A, "B": B, "d": B * (1 - A) / (1 - A * B), r"\frac{\E[D_g]}{D_0}": kept}
 
 
 @symbols_of("eq:collapse-limit")
 def _(draw: Draw) -> Legend:
     n = draw.integer(60, 120)
-    return {r"\pi": math.pi, "n": n, r"\lim_{g\to\infty}\frac{\E[D_g]}{D_0}": synthetic.diversity_limit(n=n)}
+    return {r"\pi": math.pi, "n": n, r"\lim_{g\to\infty}\frac{\E[D_g]}{D_0}": equations.diversity_limit(n=n)}
 
 
 @symbols_of("eq:gaussian-collapse")
@@ -256,5 +257,5 @@ def _(draw: Draw) -> Legend:
     return {
         "n": n,
         r"\psi\Big(#\Big)": lambda x: torch.digamma(torch.as_tensor(x, dtype=torch.float64)),
-        r"\E\Big[\log\frac{s^2}{\sigma^2}\Big]": synthetic.log_variance_drift(n=n),
+        r"\E\Big[\log\frac{s^2}{\sigma^2}\Big]": equations.log_variance_drift(n=n),
     }

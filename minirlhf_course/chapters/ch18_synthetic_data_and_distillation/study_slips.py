@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from minirlhf.equations.synthetic import compounded_errors
 from minirlhf.trainers.distill import DistillConfig
 from minirlhf.trainers.sft import SFTConfig
 from minirlhf_course.chapters.ch18_synthetic_data_and_distillation import slips
+from minirlhf_course.chapters.ch18_synthetic_data_and_distillation.equations import compounded_errors
 from minirlhf_course.evidence import Study, settings
 
 #: Of each student: its width, the share of slips in what it learns along, and its learning rate.

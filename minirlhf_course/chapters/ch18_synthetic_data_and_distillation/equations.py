@@ -1,7 +1,8 @@
-"""Synthetic data: similarity of texts, filters, compounding errors, and model collapse in training on own samples.
+"""The equations that only chapter 18 needs: several teachers, filters, compounding errors, model collapse.
 
-*Diversity* is the probability that two independent samples differ, 1 − Σ_v p_v². Generation 1 is the real data: n
-samples of the true distribution.
+Functions of teachers take logits ``(B, T, V)`` over one shared vocabulary and return a loss per token ``(B, T)`` in
+nats, 0 outside the mask. *Diversity* is the probability that two independent samples differ, 1 − Σ_v p_v².
+Generation 1 is the real data: n samples of the true distribution.
 """
 
 from __future__ import annotations
@@ -15,8 +16,36 @@ from minirlhf.core.equation import equation
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import UNIT, at_least, distribution, finite, shape, takes
 
+# -- distillation ------------------------------------------------------------------------------------------------
+
+
+@takes(teacher_logits=shape("H V"), weights=distribution("H"))
+@equation("eq:kd-mixture", source="Σ_h w_h KL(p_h‖q) is, up to a constant, KL(Σ_h w_h p_h‖q).", gradient=())
+def mixture_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
+    """Minimiser ``(V,)`` of the weighted forward KL to several teachers: the weighted mean of their distributions.
+
+    The result holds probabilities. The teachers can be one model with H different hints in its prompt, which the
+    student does not see.
+    """
+    return (weights[:, None] * teacher_logits.softmax(-1)).sum(0).detach()
+
+
+@takes(teacher_logits=shape("H V"), weights=distribution("H"))
+@equation("eq:kd-product", source="Σ_h w_h KL(q‖p_h) is, up to a constant, KL(q‖∏_h p_h^w_h / Z).", gradient=())
+def product_of_teachers(teacher_logits: Tensor, weights: Tensor) -> Tensor:
+    """Minimiser ``(V,)`` of the weighted reverse KL to several teachers: their normalised weighted geometric mean.
+
+    The result holds probabilities. If one teacher gives a token a much lower probability than its alternatives, the
+    token gets a low probability, whatever the other teachers suggest.
+    """
+    return (weights[:, None] * teacher_logits.log_softmax(-1)).sum(0).softmax(-1).detach()
+
+
 PART = finite("...", "(0, 1)")
+
+
 RATE = finite("...", "[0, 1]")
+
 
 # -- similarity and filters ----------------------------------------------------------------------------------------
 
