@@ -12,6 +12,7 @@ from minirlhf.core import exact, statistics
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import evaluation
 from minirlhf.trainers.evaluation import wilson_interval
+from minirlhf_course.chapters.ch19_evaluation import equations as ch19
 from minirlhf_course.chapters.ch19_evaluation import experiments
 
 
@@ -60,10 +61,10 @@ def test_items_needed_for_the_power_of_no_difference_is_zero():
 def test_coverage_of_wilson_is_near_95_percent_where_wald_fails():
     n, truth = 30, numbers(0.97)
     counts, trials = torch.arange(n + 1).double(), torch.full((n + 1,), float(n), dtype=torch.float64)
-    wald = evaluation.coverage(*evaluation.wald_interval(counts, trials), truth)
-    wilson = evaluation.coverage(*evaluation.wilson_interval(counts, trials), truth)
+    wald = ch19.coverage(*evaluation.wald_interval(counts, trials), truth)
+    wilson = ch19.coverage(*evaluation.wilson_interval(counts, trials), truth)
     ends = numbers(*(experiments.bootstrap_interval(s, n) for s in range(n + 1)))
-    bootstrap = evaluation.coverage(ends[:, 0], ends[:, 1], truth)
+    bootstrap = ch19.coverage(ends[:, 0], ends[:, 1], truth)
     # An interval that all successes leave without width misses whenever all succeed.
     assert float(wald) <= 1 - 0.97**30 and float(bootstrap) <= 1 - 0.97**30
     assert float(wilson) > 0.93
@@ -72,7 +73,7 @@ def test_coverage_of_wilson_is_near_95_percent_where_wald_fails():
 def test_coverage_counts_the_ends_of_an_interval():
     """Wald's of all or of no successes is the truth of 1 or 0, and nothing else."""
     counts, trials = torch.arange(5).double(), torch.full((5,), 4.0, dtype=torch.float64)
-    close(evaluation.coverage(*evaluation.wald_interval(counts, trials), numbers(0.0, 1.0)), [1.0, 1.0])
+    close(ch19.coverage(*evaluation.wald_interval(counts, trials), numbers(0.0, 1.0)), [1.0, 1.0])
 
 
 def test_ngram_overlap_of_a_copy_a_stranger_and_a_short_item():
@@ -94,9 +95,9 @@ def test_ngram_overlap_of_a_copy_a_stranger_and_a_short_item():
         (evaluation.wilson_interval, (numbers(3), numbers(2)), "successes"),
         (evaluation.wald_interval, (numbers(0), numbers(0)), "successes"),
         (wilson_interval, (3, 2), "successes"),
-        (evaluation.resampling_law, (4, 3), "successes"),
-        (evaluation.paired_variance, (numbers(1), numbers(2)), "ours"),
-        (evaluation.leaderboard_information, (numbers([0, 1], [2, 0]), numbers(0, 0)), "games"),
+        (ch19.resampling_law, (4, 3), "successes"),
+        (ch19.paired_variance, (numbers(1), numbers(2)), "ours"),
+        (ch19.leaderboard_information, (numbers([0, 1], [2, 0]), numbers(0, 0)), "games"),
         (functools.partial(evaluation.items_needed, item=1.0, reply=0.0), (0.0,), "effect"),
         (functools.partial(evaluation.ngram_overlap, n=0), ("abc", set()), "n"),
     ],

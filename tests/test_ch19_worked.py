@@ -9,6 +9,7 @@ import torch
 from minirlhf.equations import evaluation
 from minirlhf.equations.estimators import pass_at_k
 from minirlhf_course import evidence
+from minirlhf_course.chapters.ch19_evaluation import equations as ch19
 from minirlhf_course.chapters.ch19_evaluation import experiments
 
 TEN, NONE = (torch.tensor(x, dtype=torch.float64) for x in (10.0, 0.0))
@@ -43,7 +44,7 @@ def test_coverages_at_the_right_end_of_the_figure():
 
 
 def test_design_effect_of_150_items_in_fives():
-    effect = float(evaluation.design_effect(torch.tensor(5.0), torch.tensor(0.4)))
+    effect = float(ch19.design_effect(torch.tensor(5.0), torch.tensor(0.4)))
     assert effect == pytest.approx(2.6) and round(150 / effect) == 58
 
 

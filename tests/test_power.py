@@ -10,9 +10,9 @@ import torch
 from facts import raises
 
 from minirlhf.core.errors import UserError
-from minirlhf.equations.evaluation import paired_variance
 from minirlhf_cli import dispatch
 from minirlhf_cli.files.power import VarianceComponents, grades
+from minirlhf_course.chapters.ch19_evaluation.equations import paired_variance
 from minirlhf_course.evidence import t_distribution
 
 HOW = {"alpha": 0.05, "power": 0.8}

@@ -5,7 +5,7 @@ import math
 import torch
 from asking import Ask, Typed, compared, mean
 
-from minirlhf.equations import evaluation
+from minirlhf_course.chapters.ch19_evaluation import equations as ch19
 from minirlhf_course.chapters.ch19_evaluation import experiments
 
 
@@ -35,7 +35,7 @@ b_ahead = Ask(
 
 
 def _five_to_a_passage():
-    effect = float(evaluation.design_effect(_number(5.0), _number(0.4)))
+    effect = float(ch19.design_effect(_number(5.0), _number(0.4)))
     return 150 / effect, {"sum": 5 * effect}
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.equations import evaluation
 from minirlhf.equations.social_choice import bradley_terry_balance
+from minirlhf_course.chapters.ch19_evaluation import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -30,14 +31,12 @@ def _games(draw: Draw, size: int, most: int) -> Tensor:
     "eq:leaderboard-information",
     "value",
     "What the games tell is the covariance, in the next games, of what each model wins beyond its expectation.",
-    of=evaluation.leaderboard_information,
+    of=equations.leaderboard_information,
     against="the covariance of wins beyond expectation, over all outcomes of all games",
     wrong={
-        "sign of the pairs": lambda games, rewards: evaluation.leaderboard_information(games, rewards).abs(),
-        "each game worth ¼": lambda games, rewards: evaluation.leaderboard_information(games, 0 * rewards),
-        "every pair met once": lambda games, rewards: evaluation.leaderboard_information(
-            (games > 0).to(games), rewards
-        ),
+        "sign of the pairs": lambda games, rewards: equations.leaderboard_information(games, rewards).abs(),
+        "each game worth ¼": lambda games, rewards: equations.leaderboard_information(games, 0 * rewards),
+        "every pair met once": lambda games, rewards: equations.leaderboard_information((games > 0).to(games), rewards),
     },
 )
 def _(information, draw: Draw) -> Comparison:
@@ -61,11 +60,11 @@ def _(information, draw: Draw) -> Comparison:
     "eq:leaderboard-information",
     "curvature",
     "It is also the curvature of the log-likelihood, whoever has won.",
-    of=evaluation.leaderboard_information,
+    of=equations.leaderboard_information,
     against="finite differences of the gradient of the log-likelihood",
     wrong={
-        "sign of the pairs": lambda games, rewards: evaluation.leaderboard_information(games, rewards).abs(),
-        "each game worth ¼": lambda games, rewards: evaluation.leaderboard_information(games, 0 * rewards),
+        "sign of the pairs": lambda games, rewards: equations.leaderboard_information(games, rewards).abs(),
+        "each game worth ¼": lambda games, rewards: equations.leaderboard_information(games, 0 * rewards),
     },
     tolerance=1e-7,
 )
@@ -95,14 +94,14 @@ def _split(games: Tensor, share: Tensor) -> Tensor:
     "eq:leaderboard-variance",
     "value",
     "Hold any one reward fixed: the variances of the others are those of their differences from it.",
-    of=evaluation.leaderboard_variance,
+    of=equations.leaderboard_variance,
     against="the inverse of the information when the last model's reward is held fixed",
     wrong={
         "one's own games alone": lambda games, rewards: _from_diagonal(games, rewards),
         "covariance forgotten": lambda games, rewards: _of_two(games, rewards, 0.0),
         "covariance once": lambda games, rewards: _of_two(games, rewards, 1.0),
         "direct games alone": lambda games, rewards: torch.where(
-            games > 0, -1 / evaluation.leaderboard_information(games, rewards), 0.0
+            games > 0, -1 / equations.leaderboard_information(games, rewards), 0.0
         ),
     },
 )
@@ -124,12 +123,12 @@ def _(variance, draw: Draw) -> Comparison:
 
 
 def _from_diagonal(games: Tensor, rewards: Tensor) -> Tensor:
-    own = 1 / evaluation.leaderboard_information(games, rewards).diagonal(dim1=-2, dim2=-1)
+    own = 1 / equations.leaderboard_information(games, rewards).diagonal(dim1=-2, dim2=-1)
     return (own[..., :, None] + own[..., None, :]) * (1 - torch.eye(games.shape[-1], dtype=games.dtype))
 
 
 def _of_two(games: Tensor, rewards: Tensor, counted: float) -> Tensor:
-    inverse = torch.linalg.pinv(evaluation.leaderboard_information(games, rewards))
+    inverse = torch.linalg.pinv(equations.leaderboard_information(games, rewards))
     own = inverse.diagonal(dim1=-2, dim2=-1)
     return own[..., :, None] + own[..., None, :] - counted * inverse
 
@@ -138,7 +137,7 @@ def _of_two(games: Tensor, rewards: Tensor, counted: float) -> Tensor:
     "eq:leaderboard-variance",
     "chain",
     "Two models that met only by way of others are as uncertain as all the links between them together.",
-    of=evaluation.leaderboard_variance,
+    of=equations.leaderboard_variance,
     against="1/(n p(1 − p)) of each pair that met, added up along the chain",
     wrong={
         "one's own games alone": lambda games, rewards: _from_diagonal(games, rewards),
@@ -163,7 +162,7 @@ def _(variance, draw: Draw) -> Comparison:
     "eq:brier-score",
     "decisions", "Act where the probability exceeds t, at a cost of t, for a gain of 1 if it comes true: twice what is lost by "
     "it, over all t.",
-    of=evaluation.brier_score,
+    of=equations.brier_score,
     against="the regret of all decisions that one could take on it, integrated over their thresholds",
     wrong={
         "absolute error": lambda probabilities, outcomes: (probabilities - outcomes).abs().mean(-1),
@@ -186,7 +185,7 @@ def _(score, draw: Draw) -> Comparison:
     "eq:brier-score",
     "proper",
     "Nobody does better, on average, than by saying what is true.",
-    of=evaluation.brier_score,
+    of=equations.brier_score,
     against="zero slope at the true probability, of the score expected over both outcomes",
     wrong={
         "absolute error": lambda probabilities, outcomes: (probabilities - outcomes).abs().mean(-1),
@@ -204,7 +203,7 @@ def _(score, draw: Draw) -> Comparison:
     "eq:brier-parts",
     "sum",
     "Reliability less resolution plus uncertainty is the Brier score.",
-    of=evaluation.brier_parts,
+    of=equations.brier_parts,
     against="the mean squared error of all answers",
     wrong={
         "resolution added": lambda p, o: _changed(p, o, second=-1.0),
@@ -224,7 +223,7 @@ def _(parts, draw: Draw) -> Comparison:
     "eq:brier-parts",
     "each",
     "How far groups are from what they said, how far they are apart, and what nobody can know.",
-    of=evaluation.brier_parts,
+    of=equations.brier_parts,
     against="groups of equal forecasts, one by one",
     wrong={
         "groups weighted equally": lambda p, o: _grouped(p, o, weighted=False),
@@ -238,11 +237,11 @@ def _(parts, draw: Draw) -> Iterator[Comparison]:
 
 def _changed(p: Tensor, o: Tensor, first: float = 1.0, second: float = 1.0, third: float = 1.0) -> tuple[Tensor, ...]:
     """The parts, each multiplied by something."""
-    return tuple(part * by for part, by in zip(evaluation.brier_parts(p, o), (first, second, third), strict=True))
+    return tuple(part * by for part, by in zip(equations.brier_parts(p, o), (first, second, third), strict=True))
 
 
 def _exchanged(p: Tensor, o: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    reliability, resolution, uncertainty = evaluation.brier_parts(p, o)
+    reliability, resolution, uncertainty = equations.brier_parts(p, o)
     return resolution, reliability, uncertainty
 
 
@@ -269,7 +268,7 @@ def _grouped(said: Tensor, happened: Tensor, *, weighted: bool) -> tuple[Tensor,
     "eq:answering-gain",
     "value",
     "The mean of the points: 1 for a right answer, minus the penalty for a wrong one.",
-    of=evaluation.answering_gain,
+    of=equations.answering_gain,
     against="both outcomes with their points",
     wrong={
         "no price for errors": lambda confidence, *, penalty: confidence,
@@ -288,7 +287,7 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     "eq:abstention-threshold",
     "value",
     "At λ right answers to each wrong one, points for the right ones just pay for the wrong one.",
-    of=evaluation.answering_gain,
+    of=equations.answering_gain,
     against="answers out of a hundred, counted: with as many right ones as the threshold says nothing is won or lost",
     wrong={
         "no price for errors": lambda confidence, *, penalty: confidence,
@@ -382,17 +381,15 @@ def _(overlap, draw: Draw) -> Iterator[Comparison]:
     "eq:selected-score",
     "value",
     "What the best of several submissions scores on the items that it was chosen by.",
-    of=evaluation.selected_score,
+    of=equations.selected_score,
     against="the best of all outcomes of all submissions, enumerated",
     wrong={
         "one submission": lambda chance, *, items, tries: chance,
         "right if any of them is": lambda chance, *, items, tries: 1 - (1 - chance) ** tries,
-        "one try fewer": lambda chance, *, items, tries: evaluation.selected_score(
+        "one try fewer": lambda chance, *, items, tries: equations.selected_score(
             chance, items=items, tries=max(tries - 1, 1)
         ),
-        "one item more": lambda chance, *, items, tries: evaluation.selected_score(
-            chance, items=items + 1, tries=tries
-        ),
+        "one item more": lambda chance, *, items, tries: equations.selected_score(chance, items=items + 1, tries=tries),
     },
 )
 def _(score, draw: Draw) -> Iterator[Comparison]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from minirlhf.core import exact, statistics
 from minirlhf.equations import evaluation
-from minirlhf_course.chapters.ch19_evaluation import experiments
+from minirlhf_course.chapters.ch19_evaluation import equations, experiments
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -202,12 +202,12 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
     "eq:bootstrap-law",
     "law",
     "How many of a resample's items are right.",
-    of=evaluation.resampling_law,
+    of=equations.resampling_law,
     against="all n^n resamples of the items, counted",
     wrong={
         "without replacement": lambda successes, trials: torch.eye(trials + 1, dtype=torch.float64)[successes],
-        "failures counted": lambda successes, trials: evaluation.resampling_law(successes, trials).flip(0),
-        "one success added": lambda successes, trials: evaluation.resampling_law(successes + 1, trials),
+        "failures counted": lambda successes, trials: equations.resampling_law(successes, trials).flip(0),
+        "one success added": lambda successes, trials: equations.resampling_law(successes + 1, trials),
         "all counts equally likely": lambda successes, trials: torch.full((trials + 1,), 1 / (trials + 1)).double(),
     },
 )
@@ -250,15 +250,15 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
     "eq:interval-coverage",
     "value",
     "The chance of all outcomes from which an interval is computed that holds the truth.",
-    of=evaluation.coverage,
+    of=equations.coverage,
     against="all 2^n outcomes of the items, those counted whose interval holds the truth",
     wrong={
         "all counts equally likely": lambda low, high, chance: (
             ((low <= chance[..., None]) & (chance[..., None] <= high)).double().mean(-1)
         ),
-        "how often it misses": lambda low, high, chance: 1 - evaluation.coverage(low, high, chance),
-        "upper end only": lambda low, high, chance: evaluation.coverage(torch.zeros_like(low), high, chance),
-        "failures counted": lambda low, high, chance: evaluation.coverage(low, high, 1 - chance),
+        "how often it misses": lambda low, high, chance: 1 - equations.coverage(low, high, chance),
+        "upper end only": lambda low, high, chance: equations.coverage(torch.zeros_like(low), high, chance),
+        "failures counted": lambda low, high, chance: equations.coverage(low, high, 1 - chance),
     },
 )
 def _(coverage, draw: Draw) -> Comparison:
@@ -302,7 +302,7 @@ def _(sign_test, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:paired-variance",
     "unbiased", "On average the estimate is the variance of the mean difference.",
-    of=evaluation.paired_variance,
+    of=equations.paired_variance,
     against="the variance of the mean difference, over all samples of three items from a population of four",
     wrong={
         "as if the models saw other items": lambda ours, theirs: (ours.var(-1) + theirs.var(-1)) / ours.shape[-1],
@@ -384,12 +384,12 @@ def _(variance, draw: Draw) -> Comparison:
     "value",
     "Items that copy one coin with probability ρ and toss their own otherwise, against as many items that all toss "
     "their own.",
-    of=evaluation.design_effect,
+    of=equations.design_effect,
     against="the exact variance of a cluster's sum, over all of its outcomes",
     wrong={
         "1 + mρ": lambda size, correlation: 1 + size * correlation,
         "correlation squared": lambda size, correlation: 1 + (size - 1) * correlation**2,
-        "of the standard error": lambda size, correlation: evaluation.design_effect(size, correlation).sqrt(),
+        "of the standard error": lambda size, correlation: equations.design_effect(size, correlation).sqrt(),
     },
 )
 def _(effect, draw: Draw) -> Comparison:

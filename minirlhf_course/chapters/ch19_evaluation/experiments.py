@@ -14,6 +14,7 @@ from minirlhf.core.statistics import sign_test
 from minirlhf.equations import estimators, evaluation
 from minirlhf.equations.reward_losses import elo_update
 from minirlhf.equations.social_choice import bradley_terry_fit
+from minirlhf_course.chapters.ch19_evaluation import equations
 from minirlhf_course.evidence import t_distribution
 
 REACH = 1.959963984540054  # standard errors of a 95 % interval
@@ -25,7 +26,7 @@ def bootstrap_interval(successes: int, trials: int, *, alpha: float = 0.05) -> t
 
     A quantile q is the smallest value that the resampled proportion exceeds with probability at most 1 − q.
     """
-    cdf = evaluation.resampling_law(successes, trials).cumsum(-1)
+    cdf = equations.resampling_law(successes, trials).cumsum(-1)
     low, high = ((cdf < q - 1e-12).sum().item() / trials for q in (alpha / 2, 1 - alpha / 2))
     return low, high
 
@@ -43,7 +44,7 @@ def coverages(trials: int, truth: float) -> dict[str, float]:
         "wilson": evaluation.wilson_interval(counts, n),
     }
     true_rate = torch.tensor(truth, dtype=torch.float64)
-    return {name: float(evaluation.coverage(low, high, true_rate)) for name, (low, high) in intervals.items()}
+    return {name: float(equations.coverage(low, high, true_rate)) for name, (low, high) in intervals.items()}
 
 
 def pass_estimates(trials: int, k: int, chance: float) -> dict[str, float]:
@@ -154,7 +155,7 @@ def power(seed: int, items: int, benchmarks: int = 1000) -> dict[str, float]:
         pooled = (better.double().mean() + unpaired.double().mean()) / 2
         std_error = math.sqrt(float(2 * pooled * (1 - pooled) / items))
         rejections["unpaired"] += float((better.double().mean() - unpaired.double().mean()).abs()) > REACH * std_error
-        var = float(evaluation.paired_variance(better.double(), worse.double()))
+        var = float(equations.paired_variance(better.double(), worse.double()))
         rejections["interval"] += abs(float(better.double().mean() - worse.double().mean())) > REACH * math.sqrt(var)
         rejections["paired"] += sign_test(int((better & ~worse).sum()), int((worse & ~better).sum())) < 0.05
     return {name: count / benchmarks for name, count in rejections.items()}
@@ -211,7 +212,7 @@ def leaderboard(seed: int, games: int, boards: int = 60, models: int = 8, step: 
         fitted += 1
         leaders = wins.sum(1) == wins.sum(1).max()
         crowned += float(leaders[0]) / int(leaders.sum())
-        std_error = math.sqrt(float(evaluation.leaderboard_variance(num_games, ratings)[0, 1]))
+        std_error = math.sqrt(float(equations.leaderboard_variance(num_games, ratings)[0, 1]))
         held += abs(float(ratings[0] - ratings[1] - (true_ratings[0] - true_ratings[1]))) <= REACH * std_error
     return {"crowned": crowned / fitted, "held": held / fitted, "fitted": fitted / boards}
 

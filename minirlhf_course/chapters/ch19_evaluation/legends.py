@@ -14,6 +14,7 @@ from torch import Tensor
 from minirlhf.core import statistics
 from minirlhf.equations import estimators, evaluation
 from minirlhf.equations.reward_losses import bradley_terry
+from minirlhf_course.chapters.ch19_evaluation import equations
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -111,7 +112,7 @@ def likeliest(apart: float, wins: int, ties: int, losses: int) -> tuple[float, f
 @symbols_of("eq:bootstrap-law")
 def _(draw: Draw) -> Legend:
     n, successes = 5, draw.integer(1, 4)
-    law = evaluation.resampling_law(successes, n)
+    law = equations.resampling_law(successes, n)
     return BINOMIAL | {"s": range(n + 1), "n": n, r"\hat p": successes / n, "P(s)": law}
 
 
@@ -120,7 +121,7 @@ def _(draw: Draw) -> Legend:
     n, p = 5, float(draw.uniform(low=0.45, high=0.55))
     low = torch.tensor([0.0, 0.0, 0.1, 0.6, 0.2, 0.8], dtype=torch.float64)
     high = torch.tensor([0.2, 0.3, 0.7, 0.8, 0.9, 0.95], dtype=torch.float64)
-    found = evaluation.coverage(low, high, torch.tensor(p, dtype=torch.float64))
+    found = equations.coverage(low, high, torch.tensor(p, dtype=torch.float64))
     return BINOMIAL | {"s": range(n + 1), "n": n, "p": p, "l_s": low, "h_s": high, "c(p)": found}
 
 
@@ -145,7 +146,7 @@ def _(draw: Draw) -> Legend:
         "s_A": both[0, 0].sqrt(),
         "s_B": both[1, 1].sqrt(),
         "s_{AB}": both[0, 1],
-        "V": evaluation.paired_variance(ours, theirs),
+        "V": equations.paired_variance(ours, theirs),
     }
 
 
@@ -168,7 +169,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:design-effect")
 def _(draw: Draw) -> Legend:
     m, rho = draw.integer(3, 6), draw.uniform(low=0.2, high=0.8)
-    return {"m": m, r"\rho": rho, "D": evaluation.design_effect(torch.tensor(float(m)).double(), rho)}
+    return {"m": m, r"\rho": rho, "D": equations.design_effect(torch.tensor(float(m)).double(), rho)}
 
 
 def sources(draw: Draw) -> dict[str, Any]:
@@ -216,15 +217,15 @@ def board(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
 def _(draw: Draw) -> Legend:
     games, r, legend = board(draw)
     words = {r"\text{if }": None, r"\text{otherwise.}": None}
-    return legend | words | {"I_{ab}": evaluation.leaderboard_information(games, r)}
+    return legend | words | {"I_{ab}": equations.leaderboard_information(games, r)}
 
 
 @symbols_of("eq:leaderboard-variance")
 def _(draw: Draw) -> Legend:
     games, r, legend = board(draw)
-    inverse = torch.linalg.pinv(evaluation.leaderboard_information(games, r))
+    inverse = torch.linalg.pinv(equations.leaderboard_information(games, r))
     own = {"I^+_{aa}": inverse.diagonal(), "I^+_{bb}": inverse.diagonal(), "I^+_{ab}": inverse}
-    return {key: legend[key] for key in ("a", "b")} | own | {r"v_{ab}": evaluation.leaderboard_variance(games, r)}
+    return {key: legend[key] for key in ("a", "b")} | own | {r"v_{ab}": equations.leaderboard_variance(games, r)}
 
 
 # -- what is said about one's own answer -------------------------------------------------------------------------
@@ -233,14 +234,14 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:brier-score")
 def _(draw: Draw) -> Legend:
     said, happened = draw.uniform(2, 5)
-    return {"i": range(5), "N": 5, "p_i": said, "o_i": happened, "B": evaluation.brier_score(said, happened)}
+    return {"i": range(5), "N": 5, "p_i": said, "o_i": happened, "B": equations.brier_score(said, happened)}
 
 
 @symbols_of("eq:brier-parts")
 def _(draw: Draw) -> Legend:
     levels = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64) + draw.uniform(3, low=0.0, high=0.1)
     said, happened = levels[[0, 1, 0, 2, 2, 2, 0, 2]], torch.tensor([0, 1, 1, 1, 0, 1, 0, 1]).double()
-    parts = evaluation.brier_parts(said, happened)
+    parts = equations.brier_parts(said, happened)
     return {
         "v": range(3),
         "N": 8,
@@ -255,13 +256,13 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:answering-gain")
 def _(draw: Draw) -> Legend:
     p = draw.uniform(4, low=0.1, high=0.9)
-    return {"p": p, r"\lambda": 1.7, "g(p)": evaluation.answering_gain(p, penalty=1.7)}
+    return {"p": p, r"\lambda": 1.7, "g(p)": equations.answering_gain(p, penalty=1.7)}
 
 
 @symbols_of("eq:abstention-threshold")
 def _(draw: Draw) -> Legend:
     penalty = float(draw.uniform(low=0.5, high=4.0))
-    none, sure = evaluation.answering_gain(torch.tensor([0.0, 1.0]).double(), penalty=penalty)
+    none, sure = equations.answering_gain(torch.tensor([0.0, 1.0]).double(), penalty=penalty)
     return {r"\lambda": penalty, "p^*": none / (none - sure)}
 
 
@@ -303,6 +304,6 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     n, tries, p = 5, 3, float(draw.uniform(low=0.3, high=0.7))
     law = torch.tensor([math.comb(n, s) * p**s * (1 - p) ** (n - s) for s in range(n + 1)], dtype=torch.float64)
-    found = evaluation.selected_score(torch.tensor(p, dtype=torch.float64), items=n, tries=tries)
+    found = equations.selected_score(torch.tensor(p, dtype=torch.float64), items=n, tries=tries)
     upto = law.cumsum(-1)
     return {"s": range(1, n + 1), "n": n, "K": tries, "F(#)": lambda x: upto[int(x)], "A_K": found}
