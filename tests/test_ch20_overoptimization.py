@@ -13,7 +13,7 @@ from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data import tasks
 from minirlhf.data.functions import load_function
 from minirlhf.data.seven_words import bags, decisions, gold, lifted, replies
-from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval, gold_best_of_n
+from minirlhf.equations.overoptimization import coupled_approval, decoupled_approval
 from minirlhf.feedback.proxies import compare, fit, rescale_to_gold, with_flipped_tail, with_noise
 from minirlhf.stages import pipeline
 from minirlhf_cli import dispatch
@@ -30,6 +30,7 @@ from minirlhf_course.chapters.ch20_overoptimization.curves import (
     tilt_curve,
 )
 from minirlhf_course.chapters.ch20_overoptimization.detector import detection
+from minirlhf_course.chapters.ch20_overoptimization.equations import gold_best_of_n
 from minirlhf_course.chapters.ch20_overoptimization.errors import decompose
 from minirlhf_course.chapters.ch20_overoptimization.fits import FORMS, fit_form, judge
 from minirlhf_course.chapters.ch20_overoptimization.language_dpo import believed, dpo

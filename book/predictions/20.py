@@ -11,6 +11,7 @@ from minirlhf.equations import overoptimization
 from minirlhf.feedback import proxies
 from minirlhf_course import evidence
 from minirlhf_course.chapters.ch20_overoptimization import curves, habits
+from minirlhf_course.chapters.ch20_overoptimization import equations as ch20
 
 
 def _all_counts():
@@ -77,9 +78,7 @@ rare_tail = Ask(
 
 
 def _second_form():
-    (parabola, _), (place, _) = (
-        peak(alpha=1.0, beta=0.25) for peak in (overoptimization.gold_best_of_n_peak, overoptimization.gold_rl_peak)
-    )
+    (parabola, _), (place, _) = (peak(alpha=1.0, beta=0.25) for peak in (ch20.gold_best_of_n_peak, ch20.gold_rl_peak))
     return place, {
         "parabola": parabola,
         "nats": parabola**2,

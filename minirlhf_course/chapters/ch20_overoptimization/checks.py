@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import overoptimization as over
+from minirlhf_course.chapters.ch20_overoptimization import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 # -- functional forms --------------------------------------------------------------------------------------------
@@ -24,11 +25,11 @@ def _coefficients(draw: Draw) -> tuple[float, float]:
     "eq:gold-best-of-n",
     "value",
     "It starts at 0 with slope α, is back at 0 at d = α/β, and bends by −2β everywhere.",
-    of=over.gold_best_of_n,
+    of=equations.gold_best_of_n,
     against="the parabola through its value and slope at 0 and its second root α/β",
     wrong={
         "linear in KL instead of √KL": lambda distance, *, alpha, beta: distance**2 * (alpha - beta * distance**2),
-        "the form of reinforcement learning": over.gold_rl,
+        "the form of reinforcement learning": equations.gold_rl,
     },
 )
 def _(form, draw: Draw) -> Iterator[Comparison]:
@@ -45,7 +46,7 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
     "eq:gold-best-of-n-peak",
     "value",
     "The slope of d (α − β d) vanishes at the peak, and the curve is as high as stated.",
-    of=over.gold_best_of_n_peak,
+    of=equations.gold_best_of_n_peak,
     against="slope 0 and value of the curve there, by finite differences",
     wrong={
         "second root instead of the peak": lambda *, alpha, beta: (alpha / beta, alpha**2 / (4 * beta)),
@@ -55,7 +56,7 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
 def _(peak, draw: Draw) -> Iterator[Comparison]:
     alpha, beta = _coefficients(draw)
     place, height = peak(alpha=alpha, beta=beta)
-    curve = lambda d: over.gold_best_of_n(d, alpha=alpha, beta=beta)
+    curve = lambda d: equations.gold_best_of_n(d, alpha=alpha, beta=beta)
     where = torch.tensor(place, dtype=torch.float64)
     yield exact.finite_difference(curve, where), 0.0
     yield height, curve(where)
@@ -65,14 +66,14 @@ def _(peak, draw: Draw) -> Iterator[Comparison]:
     "eq:gold-rl",
     "value",
     "Going c times as far multiplies the gain by c, less a penalty that grows with log c.",
-    of=over.gold_rl,
+    of=equations.gold_rl,
     against="its scaling law f(c d) = c f(d) − β c log c · d, its value α at d = 1, and 0 at d = 0",
     wrong={
         "logarithm of the KL, not of its root": lambda distance, *, alpha, beta: (
             distance * alpha - 2 * beta * torch.special.xlogy(distance, distance)
         ),
-        "the form of best-of-n": over.gold_best_of_n,
-        "sign of β": lambda distance, *, alpha, beta: over.gold_rl(distance, alpha=alpha, beta=-beta),
+        "the form of best-of-n": equations.gold_best_of_n,
+        "sign of β": lambda distance, *, alpha, beta: equations.gold_rl(distance, alpha=alpha, beta=-beta),
     },
 )
 def _(form, draw: Draw) -> Iterator[Comparison]:
@@ -90,7 +91,7 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
     "eq:gold-rl-peak",
     "value",
     "The slope of d (α − β log d) vanishes at the peak, and the curve is as high as stated.",
-    of=over.gold_rl_peak,
+    of=equations.gold_rl_peak,
     against="slope 0 and value of the curve there, by finite differences",
     wrong={
         "root instead of the peak": lambda *, alpha, beta: (math.exp(alpha / beta), beta * math.exp(alpha / beta - 1)),
@@ -100,7 +101,7 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
 def _(peak, draw: Draw) -> Iterator[Comparison]:
     alpha, beta = _coefficients(draw)
     place, height = peak(alpha=alpha, beta=beta)
-    curve = lambda d: over.gold_rl(d, alpha=alpha, beta=beta)
+    curve = lambda d: equations.gold_rl(d, alpha=alpha, beta=beta)
     where = torch.tensor(place, dtype=torch.float64)
     yield exact.finite_difference(curve, where), 0.0
     yield height, curve(where)
@@ -171,7 +172,7 @@ def _(tilt_slope, draw: Draw) -> Comparison:
     "eq:tilt-kl-slope",
     "value",
     "Each unit of strength costs λ times the variance of the proxy, in nats.",
-    of=over.tilt_kl_slope,
+    of=equations.tilt_kl_slope,
     against="finite differences of the KL in the strength",
     wrong={
         "variance without the strength": lambda logps, rewards, *, strength: over.tilt_slope(logps, rewards, rewards),
@@ -227,17 +228,17 @@ def _(linear_gold, draw: Draw) -> Comparison:
     "eq:quadratic-gold",
     "value",
     "Gold lies on d (α − β d) exactly, at any strength of the tilt.",
-    of=over.quadratic_gold_coefficients,
+    of=equations.quadratic_gold_coefficients,
     against="Gauss–Hermite quadrature over two features",
     wrong={
         "direction not normalised": lambda direction, slope, curvature: (
             math.sqrt(2) * float(direction @ slope),
             float(direction @ curvature @ direction),
         ),
-        "√2 forgotten": lambda direction, slope, curvature: over.quadratic_gold_coefficients(
+        "√2 forgotten": lambda direction, slope, curvature: equations.quadratic_gold_coefficients(
             direction, slope / math.sqrt(2), curvature
         ),
-        "½ in the curvature twice": lambda direction, slope, curvature: over.quadratic_gold_coefficients(
+        "½ in the curvature twice": lambda direction, slope, curvature: equations.quadratic_gold_coefficients(
             direction, slope, curvature / 2
         ),
     },

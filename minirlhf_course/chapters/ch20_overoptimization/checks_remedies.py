@@ -9,6 +9,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import overoptimization as over
+from minirlhf_course.chapters.ch20_overoptimization import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 # -- constraints -------------------------------------------------------------------------------------------------
@@ -23,16 +24,18 @@ def _unpriced(ref_logps: Tensor, rewards: Tensor, costs: Tensor, limits: Tensor,
     "value",
     "With one binding limit on three outcomes, the tilt at that price is the best distribution on the line E[cost] "
     "= limit.",
-    of=over.constraint_multipliers,
+    of=equations.constraint_multipliers,
     against="a search along the line of distributions that meet the limit",
     tolerance=1e-6,
     wrong={
         "limit ignored": _unpriced,
         "price in units of the strength": lambda ref_logps, rewards, costs, limits, *, strength: (
-            strength * over.constraint_multipliers(ref_logps, rewards, costs, limits, strength=strength)
+            strength * equations.constraint_multipliers(ref_logps, rewards, costs, limits, strength=strength)
         ),
         "limit halfway to the smallest cost": lambda ref_logps, rewards, costs, limits, *, strength: (
-            over.constraint_multipliers(ref_logps, rewards, costs, (limits + costs.amin(-1)) / 2, strength=strength)
+            equations.constraint_multipliers(
+                ref_logps, rewards, costs, (limits + costs.amin(-1)) / 2, strength=strength
+            )
         ),
     },
 )
@@ -60,12 +63,12 @@ def _(multipliers, draw: Draw) -> Comparison:
     "eq:constrained-tilt",
     "slackness",
     "Of two limits one binds and one does not.",
-    of=over.constraint_multipliers,
+    of=equations.constraint_multipliers,
     against="the definition: no limit is broken, and a limit with room has no price",
     tolerance=1e-6,
     wrong={
         "equality whatever the sign": lambda ref_logps, rewards, costs, limits, *, strength: (
-            over.constraint_multipliers(ref_logps, rewards, costs, limits, strength=strength) + 0.1
+            equations.constraint_multipliers(ref_logps, rewards, costs, limits, strength=strength) + 0.1
         ),
         "limit ignored": _unpriced,
     },

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.randomness import generator
-from minirlhf.equations import overoptimization as over
+from minirlhf_course.chapters.ch20_overoptimization import equations
 from minirlhf_course.chapters.ch20_overoptimization.curves import Curve
 
 #: name -> (the form, its peak); the functions are named after the paper's two optimisers.
 FORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., tuple[float, float]]]] = {
-    "d(α − β d)": (over.gold_best_of_n, over.gold_best_of_n_peak),
-    "d(α − β log d)": (over.gold_rl, over.gold_rl_peak),
+    "d(α − β d)": (equations.gold_best_of_n, equations.gold_best_of_n_peak),
+    "d(α − β log d)": (equations.gold_rl, equations.gold_rl_peak),
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations import overoptimization as over
+from minirlhf_course.chapters.ch20_overoptimization import equations
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -38,7 +39,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:tilt-kl-slope")
 def _(draw: Draw) -> Legend:
     logps, r, _, legend = tilted(draw)
-    slope = over.tilt_kl_slope(logps, r, strength=legend[r"\lambda"])
+    slope = equations.tilt_kl_slope(logps, r, strength=legend[r"\lambda"])
     return legend | {r"\frac{d}{d\lambda}\KL(\pi_\lambda\|\piref)": slope}
 
 
@@ -58,7 +59,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     v, w, B, strength = draw.normal(3), draw.normal(3), draw.normal(3, 3), 0.7
     C = B @ B.T
-    alpha, beta = over.quadratic_gold_coefficients(v, w, C)
+    alpha, beta = equations.quadratic_gold_coefficients(v, w, C)
     moved = strength * v
     legend = {r"\alpha": alpha, r"\beta": beta, "w": w, "u": v / v.norm(), "C": C, "d": strength * v.norm() / 2**0.5}
     return legend | {r"\E_{\pi_\lambda}[g] - \E_{\piref}[g]": w @ moved - moved @ C @ moved / 2}
@@ -71,24 +72,24 @@ def law(draw: Draw) -> dict[str, Any]:
 @symbols_of("eq:gold-best-of-n")
 def _(draw: Draw) -> Legend:
     legend = law(draw)
-    return legend | {r"g_{\text{bon}}(d)": over.gold_best_of_n(legend["d"], alpha=1.3, beta=0.4)}
+    return legend | {r"g_{\text{bon}}(d)": equations.gold_best_of_n(legend["d"], alpha=1.3, beta=0.4)}
 
 
 @symbols_of("eq:gold-rl")
 def _(draw: Draw) -> Legend:
     legend = law(draw)
-    return legend | {r"g_{\text{RL}}(d)": over.gold_rl(legend["d"], alpha=1.3, beta=0.4)}
+    return legend | {r"g_{\text{RL}}(d)": equations.gold_rl(legend["d"], alpha=1.3, beta=0.4)}
 
 
 @symbols_of("eq:gold-best-of-n-peak")
 def _(draw: Draw) -> Legend:
-    peak, height = over.gold_best_of_n_peak(alpha=1.3, beta=0.4)
+    peak, height = equations.gold_best_of_n_peak(alpha=1.3, beta=0.4)
     return law(draw) | {"d^*": peak, r"g_{\text{bon}}(d^*)": height}
 
 
 @symbols_of("eq:gold-rl-peak")
 def _(draw: Draw) -> Legend:
-    peak, height = over.gold_rl_peak(alpha=1.3, beta=0.4)
+    peak, height = equations.gold_rl_peak(alpha=1.3, beta=0.4)
     return law(draw) | {"d^*": peak, r"g_{\text{RL}}(d^*)": height}
 
 
@@ -120,7 +121,7 @@ def _(draw: Draw) -> Legend:
     limits = torch.stack(
         [0.8 * free[0] + 0.2 * costs[0].min(), costs[1].max() + 0.4]
     )  # one binds, one has room; both can be met
-    prices = over.constraint_multipliers(ref.log(), r, costs, limits, strength=strength)
+    prices = equations.constraint_multipliers(ref.log(), r, costs, limits, strength=strength)
     best = over.tilt(ref.log(), r - prices @ costs, strength=strength).exp()
     legend = {"k": range(2), r"\lambda": strength, r"\piref": ref, "r": r, r"\mu_k": prices, r"\theta_k": limits}
     return legend | {"c_k": costs, r"\pi": best}

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from minirlhf.data.seven_words import WORDS, Outcomes
-from minirlhf.equations.overoptimization import constraint_multipliers, uncertainty_weighted, worst_case
+from minirlhf.equations.overoptimization import uncertainty_weighted, worst_case
 from minirlhf.feedback.proxies import ProxyComparisons, compare, fit, rescale_to_gold
 from minirlhf_course.chapters.ch20_overoptimization.curves import STRENGTHS, Curve, along, tilt_curve, tilted
+from minirlhf_course.chapters.ch20_overoptimization.equations import constraint_multipliers
 
 
 @dataclass(frozen=True)
