@@ -8,13 +8,13 @@ from asking import Ask, Typed, compared, mean
 
 from minirlhf.data import seven_words
 from minirlhf.data.seven_words import Outcomes
-from minirlhf.equations import style
 from minirlhf.equations.overoptimization import tilt
 from minirlhf_course.chapters.ch21_style_and_information import chain, chatty, markup
+from minirlhf_course.chapters.ch21_style_and_information import equations as ch21
 
 
 def _two_likings():
-    left = lambda bias, std: style.biased_correlation(gold_std=1.0, style_std=std, covariance=0.0, bias=bias)
+    left = lambda bias, std: ch21.biased_correlation(gold_std=1.0, style_std=std, covariance=0.0, bias=bias)
     words, lists = left(0.05, 20.0), left(0.5, 1.0)
     found = {"words": words, "lists": lists}
     if min(words, lists) > 0.99:
@@ -40,12 +40,12 @@ def _slope_removed():
     words = torch.tensor([1.0, 1.0, 2.0, 3.0, 3.0, 5.0], dtype=torch.float64)
     gold = torch.tensor([0.2, 0.9, 0.7, 1.4, 0.8, 1.9], dtype=torch.float64)
     centred = gold - law @ gold
-    little, much = (style.residual_reward(law, gold + b * words, words) for b in (0.5, 5.0))
+    little, much = (ch21.residual_reward(law, gold + b * words, words) for b in (0.5, 5.0))
     if not torch.allclose(little, much):
         return "gold and a part of the bias, which grows with b", {}
     if torch.allclose(little, centred):
         return "gold", {}
-    if torch.allclose(little, style.residual_reward(law, gold, words)):
+    if torch.allclose(little, ch21.residual_reward(law, gold, words)):
         return "gold without its own slope on length", {}
     return "something else", {}
 
@@ -65,7 +65,7 @@ def _no_input_for_length():
     counts = [row for row in itertools.product(range(3), repeat=7) if 1 <= sum(row) <= 2]
     features = torch.tensor(counts, dtype=torch.float64)
     law = torch.linspace(1.0, 2.0, len(counts), dtype=torch.float64)
-    overpaid = 0.5 * style.omitted_style_slopes(law / law.sum(), features, features.sum(-1))
+    overpaid = 0.5 * ch21.omitted_style_slopes(law / law.sum(), features, features.sum(-1))
     if not torch.allclose(overpaid, overpaid[:1]):
         raise ValueError(f"the seven words are overpaid differently: {overpaid.tolist()}")
     return round(float(overpaid[0]), 6), {}
@@ -144,7 +144,7 @@ def _once_more():
     marked = torch.tensor([True, False])
     share = lambda strength: float(
         torch.special.expit(
-            style.markup_odds(
+            ch21.markup_odds(
                 law.log(), torch.zeros(2, dtype=torch.float64), marked, liking=1.0, strength=strength
             ).log()
         )

@@ -11,8 +11,8 @@ from torch import Tensor
 from minirlhf.data.seven_words import Outcomes
 from minirlhf.equations.overoptimization import tilt
 from minirlhf.equations.reward_losses import bradley_terry_loss
-from minirlhf.equations.style import residual_reward, style_and_content
 from minirlhf.feedback.proxies import L2, ProxyComparisons, compare, fit, labelled_better, minimise, standardised
+from minirlhf_course.chapters.ch21_style_and_information.equations import residual_reward, style_and_content
 
 BIAS = 0.5  # bias of the labels: added to gold for every word
 PAIRS = 1600

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.equations.overoptimization import tilt
-from minirlhf.equations.style import completion_information
+from minirlhf_course.chapters.ch21_style_and_information.equations import completion_information
 
 WISHES, MOST = 4, 40
 RIGHT, PER_WORD, COST = 1.0, 0.25, 0.05

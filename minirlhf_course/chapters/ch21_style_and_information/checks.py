@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
-from minirlhf.equations import style as st
 from minirlhf.equations.overoptimization import linear_gold
+from minirlhf_course.chapters.ch21_style_and_information import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
@@ -65,7 +65,7 @@ BIASED_MISTAKES = {
         / (gold_std * (gold_std**2 + 2 * bias * covariance + bias * style_std**2) ** 0.5)
     ),
     "gold's own deviation forgotten": lambda *, gold_std, **rest: (
-        gold_std * st.biased_correlation(gold_std=gold_std, **rest)
+        gold_std * equations.biased_correlation(gold_std=gold_std, **rest)
     ),
 }
 
@@ -74,7 +74,7 @@ BIASED_MISTAKES = {
     "eq:biased-correlation",
     "value",
     "It is the correlation of gold with gold plus b times style.",
-    of=st.biased_correlation,
+    of=equations.biased_correlation,
     against="the correlation of two columns over nine replies",
     wrong=BIASED_MISTAKES,
 )
@@ -95,7 +95,7 @@ def _(biased_correlation, draw: Draw) -> Iterator[Comparison]:
     "gold that is left",
     "For Gaussian gold and style the tilt by the biased reward gains this share of what gold itself gains at the "
     "same KL.",
-    of=st.biased_correlation,
+    of=equations.biased_correlation,
     against="the mean shift of Gaussian gold under a tilt of known KL, by quadrature",
     tolerance=1e-6,
     wrong=BIASED_MISTAKES,
@@ -123,7 +123,7 @@ RESIDUAL_MISTAKES = {
     "style regressed on the reward": lambda probs, rewards, style: (
         rewards - probs @ rewards - joint(probs, style, rewards)[1] * (style - probs @ style)
     ),
-    "replies not weighted": lambda probs, rewards, style: st.residual_reward(EVEN(probs), rewards, style),
+    "replies not weighted": lambda probs, rewards, style: equations.residual_reward(EVEN(probs), rewards, style),
     "without an intercept": lambda probs, rewards, style: (
         rewards - probs @ rewards - style * (probs @ (rewards * style)) / (probs @ style**2)
     ),
@@ -134,7 +134,7 @@ RESIDUAL_MISTAKES = {
     "eq:residual-reward",
     "value",
     "What least squares on style does not explain; it is uncorrelated with style.",
-    of=st.residual_reward,
+    of=equations.residual_reward,
     against="the fitted values of the weighted normal equations",
     wrong=RESIDUAL_MISTAKES,
 )
@@ -151,15 +151,15 @@ def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
     "value",
     "Of gold plus b times style the same is left for every b, and it differs from centred gold by gold's slope on "
     "style.",
-    of=st.residual_reward,
+    of=equations.residual_reward,
     against="gold less its own least-squares slope",
     wrong=RESIDUAL_MISTAKES
     | {
         "gold's slope spared": lambda probs, rewards, style: (
-            st.residual_reward(probs, rewards, style) + 0.3 * (style - probs @ style)
+            equations.residual_reward(probs, rewards, style) + 0.3 * (style - probs @ style)
         ),
         "only a part of the slope": lambda probs, rewards, style: (
-            (st.residual_reward(probs, rewards, style) + rewards) / 2
+            (equations.residual_reward(probs, rewards, style) + rewards) / 2
         ),
     },
 )
@@ -176,22 +176,22 @@ def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
     "eq:frisch-waugh",
     "step",
     "The weights of the features in the joint regression; it makes no difference if the rewards lose their slope, too.",
-    of=st.partialled_weights,
+    of=equations.partialled_weights,
     against="the regression on features and style together",
     follows="eq:residual-reward",
     wrong={
         "rewards residualised, features not": lambda probs, rewards, features, style: joint(
-            probs, st.residual_reward(probs, rewards, style), features
+            probs, equations.residual_reward(probs, rewards, style), features
         )[1:],
         "style left out": lambda probs, rewards, features, style: joint(probs, rewards, features)[1:],
-        "replies not weighted": lambda probs, *rest: st.partialled_weights(EVEN(probs), *rest),
+        "replies not weighted": lambda probs, *rest: equations.partialled_weights(EVEN(probs), *rest),
     },
 )
 def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
     world = replies(draw)
     full = joint(world.probs, world.gold, world.features, world.style)[1:-1]
     yield partialled_weights(world.probs, world.gold, world.features, world.style), full
-    left = st.residual_reward(world.probs, world.gold, world.style)
+    left = equations.residual_reward(world.probs, world.gold, world.style)
     yield partialled_weights(world.probs, left, world.features, world.style), full
 
 
@@ -199,7 +199,7 @@ def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
     "eq:omitted-variable",
     "step",
     "Without style in the fit, the features' weights change by the weight of style times what each carries of it.",
-    of=st.omitted_style_slopes,
+    of=equations.omitted_style_slopes,
     against="the difference of two regressions, with style and without it",
     follows="eq:frisch-waugh",
     wrong={
@@ -209,7 +209,9 @@ def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
         "features on style": lambda probs, features, style: torch.stack(
             [joint(probs, column, style)[1] for column in features.T]
         ),
-        "replies not weighted": lambda probs, features, style: st.omitted_style_slopes(EVEN(probs), features, style),
+        "replies not weighted": lambda probs, features, style: equations.omitted_style_slopes(
+            EVEN(probs), features, style
+        ),
     },
 )
 def _(omitted_style_slopes, draw: Draw) -> Comparison:
@@ -226,7 +228,7 @@ def _(omitted_style_slopes, draw: Draw) -> Comparison:
     "eq:product-of-experts",
     "value",
     "Both experts decide alone; of the cases in which they agree it is the share for the first reply. Log-odds add up.",
-    of=st.product_of_experts,
+    of=equations.product_of_experts,
     against="two independent verdicts, counted where they agree; and log-odds",
     wrong={
         "the mean of the two": lambda first, second: (first + second) / 2,
@@ -250,14 +252,14 @@ def _rho(a: Tensor, b: Tensor) -> Tensor:
 def _two_heads(quality: Tensor, head: Tensor, style: Tensor, coef: float, *, absolute: bool, sign: float) -> Tensor:
     """The loss with pieces of its penalty changed."""
     about = _rho(quality, style).abs() if absolute else _rho(quality, style)
-    return st.two_heads_loss(quality, head, style, coef=0.0) + coef * (about + sign * _rho(head, style))
+    return equations.two_heads_loss(quality, head, style, coef=0.0) + coef * (about + sign * _rho(head, style))
 
 
 @check(
     "eq:two-heads",
     "value",
     "The ranking loss of the sum of the heads, with one head pressed off style and the other onto it.",
-    of=st.two_heads_loss,
+    of=equations.two_heads_loss,
     against="the correlation matrix of the heads and the style, and softplus",
     wrong={
         "correlation without its absolute value": lambda q, h, s, *, coef: _two_heads(
@@ -267,12 +269,12 @@ def _two_heads(quality: Tensor, head: Tensor, style: Tensor, coef: float, *, abs
             q, h, s, coef, absolute=True, sign=1
         ),
         "the rejected replies do not count in the correlations": lambda q, h, s, *, coef: (
-            st.two_heads_loss(q, h, s, coef=0.0) + coef * (_rho(q[:, 0], s[:, 0]).abs() - _rho(h[:, 0], s[:, 0]))
+            equations.two_heads_loss(q, h, s, coef=0.0) + coef * (_rho(q[:, 0], s[:, 0]).abs() - _rho(h[:, 0], s[:, 0]))
         ),
         "the quality head ranks alone": lambda q, h, s, *, coef: (
-            st.two_heads_loss(q, 0 * h + s, s, coef=coef)
+            equations.two_heads_loss(q, 0 * h + s, s, coef=coef)
             + coef * (1 - _rho(h, s))
-            - st.two_heads_loss(q, 0 * h + s, s, coef=0.0)
+            - equations.two_heads_loss(q, 0 * h + s, s, coef=0.0)
             + torch.nn.functional.softplus(q[:, 1] - q[:, 0]).mean()
         ),
     },
@@ -294,7 +296,7 @@ def _(two_heads_loss, draw: Draw) -> Iterator[Comparison]:
     "limit",
     "The residual and the slope times style reach the lowest loss that heads with one sum can have: coef below the "
     "ranking loss.",
-    of=st.two_heads_loss,
+    of=equations.two_heads_loss,
     against="the residual of the sum",
     tolerance=1e-6,
     wrong={
@@ -302,7 +304,7 @@ def _(two_heads_loss, draw: Draw) -> Iterator[Comparison]:
             q, h, s, coef, absolute=True, sign=1
         ),
         "no pressure on the style head": lambda q, h, s, *, coef: (
-            st.two_heads_loss(q, h, s, coef=0.0) + coef * _rho(q, s).abs()
+            equations.two_heads_loss(q, h, s, coef=0.0) + coef * _rho(q, s).abs()
         ),
     },
 )
@@ -313,7 +315,7 @@ def _(two_heads_loss, draw: Draw) -> Comparison:
     total = (
         1.1 * style + noise - intercept - slope * style
     )  # its slope on style is 1.1, whatever the noise: it has to be > 0
-    quality = st.residual_reward(even, total.flatten(), style.flatten()).reshape(5, 2)
+    quality = equations.residual_reward(even, total.flatten(), style.flatten()).reshape(5, 2)
     ranked = torch.nn.functional.softplus(total[:, 1] - total[:, 0]).mean()
     # No split is lower, for |ρ| ≥ 0 and −ρ ≥ −1.
     return two_heads_loss(quality, total - quality, style, coef=0.9), ranked - 0.9

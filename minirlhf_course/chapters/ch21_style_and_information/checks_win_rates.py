@@ -11,6 +11,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.equations import style as st
+from minirlhf_course.chapters.ch21_style_and_information import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -100,7 +101,7 @@ GAP_MISTAKES = {
     "slope through the origin": lambda margins, differences: (
         margins.mean() - (margins @ differences) / (differences @ differences) * differences.mean()
     ),
-    "length added": lambda margins, differences: 2 * margins.mean() - st.controlled_gap(margins, differences),
+    "length added": lambda margins, differences: 2 * margins.mean() - equations.controlled_gap(margins, differences),
 }
 
 
@@ -108,7 +109,7 @@ GAP_MISTAKES = {
     "eq:controlled-gap",
     "value",
     "The intercept of margins on differences; and a bias in the margins, whatever it is, changes nothing.",
-    of=st.controlled_gap,
+    of=equations.controlled_gap,
     against="the standard library's linear regression; and the gap of quality alone",
     wrong=GAP_MISTAKES,
 )
@@ -139,19 +140,19 @@ def _by_groups(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[Tensor,
     "eq:style-content-kl",
     "value",
     "The KL of the styles' law, and the mean under the policy of the KL within a style.",
-    of=st.style_and_content,
+    of=equations.style_and_content,
     against="each style by itself",
     wrong={
         "weighted by the reference": lambda logps, ref_logps, style: (
-            st.style_and_content(logps, ref_logps, style)[0],
+            equations.style_and_content(logps, ref_logps, style)[0],
             sum(
                 ref_logps[style == s].exp().sum()
                 * exact.divergence(logps[style == s].softmax(-1), ref_logps[style == s].softmax(-1))
                 for s in style.unique()
             ),
         ),
-        "the parts exchanged": lambda *given: st.style_and_content(*given)[::-1],
-        "KL reversed": lambda logps, ref_logps, style: st.style_and_content(ref_logps, logps, style),
+        "the parts exchanged": lambda *given: equations.style_and_content(*given)[::-1],
+        "KL reversed": lambda logps, ref_logps, style: equations.style_and_content(ref_logps, logps, style),
     },
 )
 def _(style_and_content, draw: Draw) -> Iterator[Comparison]:
@@ -165,7 +166,7 @@ def _(style_and_content, draw: Draw) -> Iterator[Comparison]:
 
 INFORMATION_MISTAKES = {
     "the entropy of all replies": lambda prior, logps: exact.entropy(prior @ logps.exp()),
-    "all things asked for alike often": lambda prior, logps: st.completion_information(
+    "all things asked for alike often": lambda prior, logps: equations.completion_information(
         torch.full_like(prior, 1 / len(prior)), logps
     ),
     "KL reversed": lambda prior, logps: sum(
@@ -178,7 +179,7 @@ INFORMATION_MISTAKES = {
     "eq:reply-information",
     "value",
     "H(Y) − H(Y|W), and how far wish and reply are from independent.",
-    of=st.completion_information,
+    of=equations.completion_information,
     against="the entropy of the replies less that of the replies to each wish; KL of the joint law to the product",
     wrong=INFORMATION_MISTAKES,
 )
@@ -195,7 +196,7 @@ def _(completion_information, draw: Draw) -> Iterator[Comparison]:
     "eq:information-budget",
     "value",
     "For any reference that is the same for all wishes, the mean KL is the information and the KL of the mean policy.",
-    of=st.completion_information,
+    of=equations.completion_information,
     against="the KL to the reference, wish by wish, less that of the mean policy",
     wrong=INFORMATION_MISTAKES,
 )
@@ -209,16 +210,18 @@ def _(completion_information, draw: Draw) -> Comparison:
     "eq:markup-odds",
     "value",
     "The reference's odds, times e to the λ m, times the ratio of what the content earns with markup and without.",
-    of=st.markup_odds,
+    of=equations.markup_odds,
     against="three factors from the reference alone",
     wrong={
         "what the content earns left out": lambda ref_logps, rewards, marked, *, liking, strength: (
             (ref_logps.exp() @ marked) / (ref_logps.exp() @ (1 - marked)) * math.exp(strength * liking)
         ),
-        "the liking not sharpened": lambda ref_logps, rewards, marked, *, liking, strength: st.markup_odds(
+        "the liking not sharpened": lambda ref_logps, rewards, marked, *, liking, strength: equations.markup_odds(
             ref_logps, rewards, marked, liking=liking / strength, strength=strength
         ),
-        "the share in place of the odds": lambda *given, **how: (odds := st.markup_odds(*given, **how)) / (1 + odds),
+        "the share in place of the odds": lambda *given, **how: (
+            (odds := equations.markup_odds(*given, **how)) / (1 + odds)
+        ),
     },
 )
 def _(markup_odds, draw: Draw) -> Iterator[Comparison]:

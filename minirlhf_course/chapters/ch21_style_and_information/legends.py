@@ -11,6 +11,7 @@ from torch import Tensor
 from minirlhf.core import exact
 from minirlhf.equations import style as st
 from minirlhf.equations.overoptimization import tilt
+from minirlhf_course.chapters.ch21_style_and_information import equations
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -21,7 +22,7 @@ Legend = Mapping[str, Any]
 def _(draw: Draw) -> Legend:
     gold, style, bias = 1.3, 1.7, float(draw.uniform(low=0.3, high=0.8))
     covariance = float(draw.uniform(low=0.2, high=0.6))
-    value = st.biased_correlation(gold_std=gold, style_std=style, covariance=covariance, bias=bias)
+    value = equations.biased_correlation(gold_std=gold, style_std=style, covariance=covariance, bias=bias)
     return {
         r"\sigma_g": gold,
         r"\sigma_s": style,
@@ -50,7 +51,7 @@ def _(draw: Draw) -> Legend:
         "r(y)": r,
         r"\operatorname{Cov}(r, s)": spread(p, r, s),
         r"\operatorname{Var}(s)": spread(p, s, s),
-        r"r_\perp(y)": st.residual_reward(p, r, s),
+        r"r_\perp(y)": equations.residual_reward(p, r, s),
     }
 
 
@@ -61,7 +62,7 @@ def _(draw: Draw) -> Legend:
         "g": g,
         "g(y)": g,
         "k_g": spread(p, g, s) / spread(p, s, s),
-        r"r_\perp(y)": st.residual_reward(p, g + 0.5 * s, s),
+        r"r_\perp(y)": equations.residual_reward(p, g + 0.5 * s, s),
     }
 
 
@@ -69,13 +70,13 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     p, r, s, legend = styled(draw)
     x = draw.normal(6, 2)
-    left = torch.stack([st.residual_reward(p, column, s) for column in x.T])  # (2, 6)
+    left = torch.stack([equations.residual_reward(p, column, s) for column in x.T])  # (2, 6)
     return legend | {
         "j": range(2),
         "k": range(2),
         "r(y)": r,
         r"\tilde x_j(y)": left,
-        "w_k": st.partialled_weights(p, r, x, s),
+        "w_k": equations.partialled_weights(p, r, x, s),
     }
 
 
@@ -90,7 +91,7 @@ def _(draw: Draw) -> Legend:
         "j": range(2),
         "w_j": w,
         "v": v,
-        r"\delta_j": st.omitted_style_slopes(p, x, s),
+        r"\delta_j": equations.omitted_style_slopes(p, x, s),
         r"w^{\text{short}}_j": short,
     }
 
@@ -99,7 +100,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     a, b = draw.normal(4), draw.normal(4)
     p, q = a.sigmoid(), b.sigmoid()
-    return {"P": st.product_of_experts(p, q), "p": p, "q": q, r"\Delta_Q": a, r"\Delta_S": b}
+    return {"P": equations.product_of_experts(p, q), "p": p, "q": q, r"\Delta_Q": a, r"\Delta_S": b}
 
 
 @symbols_of("eq:two-heads")
@@ -114,7 +115,7 @@ def _(draw: Draw) -> Legend:
         r"\Delta_i": total[:, 0] - total[:, 1],
         r"\mathrm{corr}_Q": rho[0],
         r"\mathrm{corr}_S": rho[1],
-        r"L_{\text{two}}": st.two_heads_loss(quality, head, style, coef=0.8),
+        r"L_{\text{two}}": equations.two_heads_loss(quality, head, style, coef=0.8),
     }
 
 
@@ -166,7 +167,7 @@ def _(draw: Draw) -> Legend:
         r"\operatorname{Cov}(\Delta r, \Delta s)": spread(even, r, s),
         r"\operatorname{Cov}(\Delta g, \Delta s)": spread(even, g, s),
         r"\operatorname{Var}(\Delta s)": spread(even, s, s),
-        r"\hat\theta": st.controlled_gap(r, s),
+        r"\hat\theta": equations.controlled_gap(r, s),
     }
 
 
@@ -176,7 +177,7 @@ def _(draw: Draw) -> Legend:
     p, q = p / 3, q * draw.distribution(3)[:, None]  # three styles, two replies in each
     p = p * torch.tensor([0.6, 1.5, 0.9], dtype=torch.float64)[:, None]
     style = torch.arange(3).repeat_interleave(2).double()
-    of_style, of_content = st.style_and_content(p.flatten().log(), q.flatten().log(), style)
+    of_style, of_content = equations.style_and_content(p.flatten().log(), q.flatten().log(), style)
     inside = [exact.divergence(a / a.sum(), b / b.sum()) for a, b in zip(p, q, strict=True)]
     return {
         "s": range(3),
@@ -191,7 +192,7 @@ def _(draw: Draw) -> Legend:
 def wishes(draw: Draw) -> tuple[Tensor, Tensor, dict[str, Any]]:
     """Three wishes, five replies, and the chapter's symbols."""
     prior, probs = draw.distribution(3), draw.distribution(3, 5)
-    known = st.completion_information(prior, probs.log())
+    known = equations.completion_information(prior, probs.log())
     return prior, probs, {"w": range(3), "y": range(5), "p(w)": prior, "I(W;Y)": known}
 
 
@@ -218,7 +219,7 @@ def _(draw: Draw) -> Legend:
     marked = torch.tensor([1.0, 1, 0, 0, 0, 1], dtype=torch.float64)
     strength, liking = 1.4, 0.6
     logps = tilt(ref.log(), rewards + liking * marked, strength=strength)
-    odds = st.markup_odds(ref.log(), rewards, marked, liking=liking, strength=strength)
+    odds = equations.markup_odds(ref.log(), rewards, marked, liking=liking, strength=strength)
     earned = [(ref * has * (strength * rewards).exp()).sum() / (ref @ has) for has in (marked, 1 - marked)]
     plain = logps.exp() @ (1 - marked)
     return {

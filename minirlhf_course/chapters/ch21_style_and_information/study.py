@@ -6,9 +6,9 @@ that are known and not fitted, and the asker with four wishes. Writes ``study.js
 """
 
 from minirlhf.data.seven_words import bags
-from minirlhf.equations.style import biased_correlation, residual_reward
 from minirlhf.feedback.proxies import compare, fit
 from minirlhf_course.chapters.ch21_style_and_information import chain, chatty, control, markup
+from minirlhf_course.chapters.ch21_style_and_information.equations import biased_correlation, residual_reward
 from minirlhf_course.evidence import Study
 
 #: At which strengths of the tilt the chatty policy is looked at.
