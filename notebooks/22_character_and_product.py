@@ -12,11 +12,11 @@ import matplotlib.pyplot as plt
 import torch
 
 from minirlhf.data.tasks.assistant import ASSISTANT
-from minirlhf.equations import release
 from minirlhf.recipes.offline import PREFERENCES
 from minirlhf.stages import pipeline
 from minirlhf_course import evidence
 from minirlhf_course.chapters.ch22_character_and_product import character
+from minirlhf_course.chapters.ch22_character_and_product import equations as release
 from minirlhf_course.classroom.predictions import Predictions
 from minirlhf_course.report.plotting import PALETTE
 

@@ -11,8 +11,8 @@ from facts import raises
 from minirlhf.core.errors import ArgumentError
 from minirlhf.core.statistics import sign_test
 from minirlhf.data.tasks.assistant import ANIMALS, ASSISTANT
-from minirlhf.equations import release
 from minirlhf_course.chapters.ch22_character_and_product import character, refusing
+from minirlhf_course.chapters.ch22_character_and_product import equations as ch22
 
 
 def number(value: float) -> torch.Tensor:
@@ -21,16 +21,16 @@ def number(value: float) -> torch.Tensor:
 
 def test_trait_policy_with_small_beta_is_a_caricature():
     plain, asked = torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.1, 0.3, 0.6]).double()
-    at = lambda beta: release.trait_policy(asked.log(), plain.log(), beta=beta).exp().tolist()
+    at = lambda beta: ch22.trait_policy(asked.log(), plain.log(), beta=beta).exp().tolist()
     assert at(1.0) == pytest.approx(asked.tolist())
     assert at(0.5)[2] == pytest.approx(0.849, abs=5e-4)
     assert at(0.2) == pytest.approx([0.000, 0.006, 0.994], abs=5e-4)
 
 
 def test_clean_replies_that_exclude_a_rare_failure():
-    assert release.clean_completions(0.01) == pytest.approx(299, abs=1)
-    assert 298 < release.clean_completions(0.01) <= 299
-    assert 2994 < release.clean_completions(0.001) <= 2995
+    assert ch22.clean_completions(0.01) == pytest.approx(299, abs=1)
+    assert 298 < ch22.clean_completions(0.01) <= 299
+    assert 2994 < ch22.clean_completions(0.001) <= 2995
 
 
 def test_refusing_requests_of_train_and_test_are_disjoint():
@@ -72,29 +72,29 @@ def test_refusing_bar_and_log_odds():
 
 
 def test_false_refusals_of_two_filters():
-    refused = lambda d, m: round(float(release.false_refusals(number(m), number(d))), 2)
+    refused = lambda d, m: round(float(ch22.false_refusals(number(m), number(d))), 2)
     assert [refused(2.0, 0.1), refused(2.0, 0.01)] == [0.24, 0.63]
     assert [refused(3.0, 0.1), refused(3.0, 0.01)] == [0.04, 0.25]
 
 
 def test_filter_threshold_misses_and_blocks():
     for ratio, bar, missed, blocked in ((10.0, 1.79, 0.42, 0.04), (100.0, 0.64, 0.09, 0.26)):
-        t = float(release.filter_threshold(number(2.0), number(0.02), number(ratio)))
+        t = float(ch22.filter_threshold(number(2.0), number(0.02), number(ratio)))
         share = lambda x: float(torch.special.ndtr(number(x)))
         assert (round(t, 2), round(share(t - 2), 2), round(share(-t), 2)) == (bar, missed, blocked)
 
 
 def test_both_miss_of_correlated_filters():
     missed = number(0.1)
-    assert float(release.both_filters_miss(missed, missed, number(0.0))) == pytest.approx(0.01)
-    assert float(release.both_filters_miss(missed, missed, number(0.5))) == pytest.approx(0.055)
+    assert float(ch22.both_filters_miss(missed, missed, number(0.0))) == pytest.approx(0.01)
+    assert float(ch22.both_filters_miss(missed, missed, number(0.5))) == pytest.approx(0.055)
     with raises(ArgumentError, argument="correlation", problem="out of range"):
-        release.both_filters_miss(missed, number(0.5), number(0.9))
+        ch22.both_filters_miss(missed, number(0.5), number(0.9))
 
 
 def test_canary_of_twenty_complaints():
-    chance = lambda p: float(release.rollback_probability(number(p), number(0.05), rollback=20, ship=20))
-    pairs = lambda p: float(release.canary_pairs(number(p), number(0.05), rollback=20, ship=20))
+    chance = lambda p: float(ch22.rollback_probability(number(p), number(0.05), rollback=20, ship=20))
+    pairs = lambda p: float(ch22.canary_pairs(number(p), number(0.05), rollback=20, ship=20))
     assert chance(0.1) > 0.9999
     assert pairs(0.1) == pytest.approx(400, abs=1)
     assert (round(chance(0.06), 3), round(pairs(0.06))) == (0.979, 1917)
@@ -104,7 +104,7 @@ def test_canary_of_twenty_complaints():
 def test_canary_is_continuous_from_worse_to_equal():
     for old in (0.03, 0.2):
         near = number(old) + 1e-7
-        for f in (release.rollback_probability, release.canary_pairs):
+        for f in (ch22.rollback_probability, ch22.canary_pairs):
             at = lambda new, f=f, old=old: float(f(new, number(old), rollback=7, ship=4))
             assert at(near) == pytest.approx(at(number(old)), rel=1e-4)
 

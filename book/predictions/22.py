@@ -6,7 +6,7 @@ import torch
 from asking import Ask, Typed, compared, mean
 
 from minirlhf.core.statistics import holm, sign_test
-from minirlhf.equations import release
+from minirlhf_course.chapters.ch22_character_and_product import equations as ch22
 
 
 def _number(x: float) -> torch.Tensor:
@@ -15,7 +15,7 @@ def _number(x: float) -> torch.Tensor:
 
 def _friendly():
     plain, trait = (torch.tensor(p, dtype=torch.float64) for p in ((0.5, 0.3, 0.2), (0.1, 0.3, 0.6)))
-    share = float(release.trait_policy(trait.log(), plain.log(), beta=0.2).exp()[1])
+    share = float(ch22.trait_policy(trait.log(), plain.log(), beta=0.2).exp()[1])
     weights = (trait**5 / plain**4).tolist()
     values = {"plain": weights[0], "friendly": weights[1], "gushing": weights[2]}
     if share < 0.05:
@@ -83,7 +83,7 @@ lost_prompts = Ask(
 
 
 def _one_in_a_hundred():
-    blocked = lambda missed: float(release.false_refusals(_number(missed), _number(2.0)))
+    blocked = lambda missed: float(ch22.false_refusals(_number(missed), _number(2.0)))
     middle = float(torch.special.ndtr(_number(-2.0)))
     return 100 * blocked(0.01), {
         "before": 100 * blocked(0.1),
@@ -127,7 +127,7 @@ bar_for_a_coin = Ask(
 
 
 def _six_per_cent():
-    pairs = lambda new: float(release.canary_pairs(_number(new), _number(0.05), rollback=20, ship=20))
+    pairs = lambda new: float(ch22.canary_pairs(_number(new), _number(0.05), rollback=20, ship=20))
     noise = lambda new: new * (1 - new) + 0.05 * 0.95
     smaller = noise(0.06) / noise(0.10)
     return pairs(0.06), {"ten": pairs(0.10), "noise": smaller, "fixed": smaller * (0.05 / 0.01) ** 2}

@@ -24,7 +24,6 @@ from minirlhf.data.collate import collate_completions
 from minirlhf.data.records import Message
 from minirlhf.data.tasks.assistant import AND, ASSISTANT, FACTS, FILLER, POLITE, PRAISE, features, gold
 from minirlhf.data.types import PreferenceExample, Tokens, pair
-from minirlhf.equations.release import trait_score
 from minirlhf.models.reference import preference_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
@@ -33,6 +32,7 @@ from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages.pipeline import Trained
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
+from minirlhf_course.chapters.ch22_character_and_product.equations import trait_score
 
 #: What a system prompt may ask for. "warm short" is in no training example.
 TOGGLES = ("", "warm", "short", "long", "warm long", "warm short")

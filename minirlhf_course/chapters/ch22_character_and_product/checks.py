@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from minirlhf.core import exact
-from minirlhf.equations import release
+from minirlhf_course.chapters.ch22_character_and_product import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 # -- a character ---------------------------------------------------------------------------------------------------
@@ -20,7 +20,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     "eq:trait-score",
     "value",
     "The score is the change that an answer makes to the log-odds of the system prompt, for every prior.",
-    of=release.trait_score,
+    of=equations.trait_score,
     against="posterior odds over all answers",
     wrong={
         "the other way round": lambda prompted, plain: plain - prompted,
@@ -45,11 +45,11 @@ def _less_divergence(probs: Tensor, plain: Tensor, scores: Tensor, beta: float) 
     "value",
     "No policy has a larger mean score minus β times the KL to the model without a system prompt; at β = 1 it is "
     "the prompted model.",
-    of=release.trait_policy,
+    of=equations.trait_policy,
     against="a numerical search for the best policy",
     tolerance=1e-5,
     wrong={
-        "multiplied by beta": lambda prompted, plain, *, beta: release.trait_policy(prompted, plain, beta=1 / beta),
+        "multiplied by beta": lambda prompted, plain, *, beta: equations.trait_policy(prompted, plain, beta=1 / beta),
         "the prompted log-probability as a reward": lambda prompted, plain, *, beta: torch.log_softmax(
             plain + prompted / beta, -1
         ),
@@ -75,12 +75,12 @@ def _(trait_policy, draw: Draw) -> Iterator[Comparison]:
     "value",
     "The smallest number of completions that all pass with a probability of at most α if a fraction p fails; at n "
     "itself this probability is α.",
-    of=release.clean_completions,
+    of=equations.clean_completions,
     against="counting the completions one by one",
     wrong={
         "the rule of three for every level": lambda rate, *, alpha: 3 / rate,
-        "the level split in two": lambda rate, *, alpha: release.clean_completions(rate, alpha=alpha / 2),
-        "level and rate swapped": lambda rate, *, alpha: release.clean_completions(alpha, alpha=rate),
+        "the level split in two": lambda rate, *, alpha: equations.clean_completions(rate, alpha=alpha / 2),
+        "level and rate swapped": lambda rate, *, alpha: equations.clean_completions(alpha, alpha=rate),
     },
 )
 def _(clean_completions, draw: Draw) -> Iterator[Comparison]:
@@ -110,12 +110,12 @@ def between(low: float, high: float, mean: float) -> Tensor:
     "eq:over-refusal",
     "value",
     "The fraction of harmless scores above the threshold below which the fraction m of harmful scores lies.",
-    of=release.false_refusals,
+    of=equations.false_refusals,
     against="both densities integrated on their sides of the threshold",
     wrong={
-        "harmless requests that pass": lambda missed, separation: 1 - release.false_refusals(missed, separation),
-        "misses and hits swapped": lambda missed, separation: release.false_refusals(1 - missed, separation),
-        "separation halved": lambda missed, separation: release.false_refusals(missed, separation / 2),
+        "harmless requests that pass": lambda missed, separation: 1 - equations.false_refusals(missed, separation),
+        "misses and hits swapped": lambda missed, separation: equations.false_refusals(1 - missed, separation),
+        "separation halved": lambda missed, separation: equations.false_refusals(missed, separation / 2),
     },
 )
 def _(false_refusals, draw: Draw) -> Comparison:
@@ -140,19 +140,19 @@ def bisected(separation: float, harmful: float, ratio: float) -> float:
     "eq:filter-threshold",
     "value",
     "The score at which both decisions cost the same; there the mean cost per request has slope 0.",
-    of=release.filter_threshold,
+    of=equations.filter_threshold,
     against="bisection of the costs, and the slope of the mean cost by quadrature",
     wrong={
-        "costs ignored": lambda separation, harmful, ratio: release.filter_threshold(
+        "costs ignored": lambda separation, harmful, ratio: equations.filter_threshold(
             separation, harmful, torch.ones_like(ratio)
         ),
-        "base rate ignored": lambda separation, harmful, ratio: release.filter_threshold(
+        "base rate ignored": lambda separation, harmful, ratio: equations.filter_threshold(
             separation, torch.full_like(harmful, 0.5), ratio
         ),
         "log-odds not divided by the separation": lambda separation, harmful, ratio: (
             separation / 2 + torch.log((1 - harmful) / (harmful * ratio))
         ),
-        "the cost of a false refusal over that of harm": lambda separation, harmful, ratio: release.filter_threshold(
+        "the cost of a false refusal over that of harm": lambda separation, harmful, ratio: equations.filter_threshold(
             separation, harmful, 1 / ratio
         ),
     },
@@ -174,13 +174,13 @@ def _(filter_threshold, draw: Draw) -> Iterator[Comparison]:
     "eq:both-miss",
     "value",
     "The probability that both miss, from each filter's miss rate and Pearson's correlation of the two misses.",
-    of=release.both_filters_miss,
+    of=equations.both_filters_miss,
     against="a table of four cells",
     wrong={
         "independent misses": lambda first, second, correlation: first * second,
         "covariance not scaled": lambda first, second, correlation: first * second + correlation,
         "one miss is enough": lambda first, second, correlation: (
-            first + second - release.both_filters_miss(first, second, correlation)
+            first + second - equations.both_filters_miss(first, second, correlation)
         ),
     },
 )
@@ -225,16 +225,16 @@ def rates(draw: Draw) -> tuple[Tensor, Tensor]:
     "eq:rollback-chance",
     "value",
     "The probability of a rollback, for a worse, a better and an equal model.",
-    of=release.rollback_probability,
+    of=equations.rollback_probability,
     against="an absorbing chain, solved",
     wrong={
-        "rollback and ship swapped": lambda new, old, *, rollback, ship: release.rollback_probability(
+        "rollback and ship swapped": lambda new, old, *, rollback, ship: equations.rollback_probability(
             new, old, rollback=ship, ship=rollback
         ),
         "the probability of shipping": lambda new, old, *, rollback, ship: (
-            1 - release.rollback_probability(new, old, rollback=rollback, ship=ship)
+            1 - equations.rollback_probability(new, old, rollback=rollback, ship=ship)
         ),
-        "a ratio of rates instead of odds": lambda new, old, *, rollback, ship: release.rollback_probability(
+        "a ratio of rates instead of odds": lambda new, old, *, rollback, ship: equations.rollback_probability(
             torch.sigmoid(new.log()), torch.sigmoid(old.log()), rollback=rollback, ship=ship
         ),
     },
@@ -250,17 +250,17 @@ def _(rollback_probability, draw: Draw) -> Iterator[Comparison]:
     "eq:canary-pairs",
     "value",
     "The expected number of pairs, for a worse, a better and an equal model.",
-    of=release.canary_pairs,
+    of=equations.canary_pairs,
     against="an absorbing chain, solved",
     wrong={
-        "rollback and ship swapped": lambda new, old, *, rollback, ship: release.canary_pairs(
+        "rollback and ship swapped": lambda new, old, *, rollback, ship: equations.canary_pairs(
             new, old, rollback=ship, ship=rollback
         ),
         "only the pairs that count": lambda new, old, *, rollback, ship: (
-            release.canary_pairs(new, old, rollback=rollback, ship=ship) * (new * (1 - old) + old * (1 - new))
+            equations.canary_pairs(new, old, rollback=rollback, ship=ship) * (new * (1 - old) + old * (1 - new))
         ),
         "users instead of pairs": lambda new, old, *, rollback, ship: (
-            2 * release.canary_pairs(new, old, rollback=rollback, ship=ship)
+            2 * equations.canary_pairs(new, old, rollback=rollback, ship=ship)
         ),
     },
 )

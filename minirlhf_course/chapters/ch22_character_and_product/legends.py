@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from minirlhf.equations import release
+from minirlhf_course.chapters.ch22_character_and_product import equations
 from minirlhf_course.ledger.formulas.legends import symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -21,7 +21,7 @@ def _(draw: Draw) -> Legend:
         "y": range(4),
         r"\pi(y \mid z, x)": prompted,
         r"\pi(y \mid x)": plain,
-        "s(y)": release.trait_score(prompted.log(), plain.log()),
+        "s(y)": equations.trait_score(prompted.log(), plain.log()),
     }
 
 
@@ -29,7 +29,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     prompted, plain = draw.distribution(4), draw.distribution(4)
     beta = float(draw.uniform(low=0.3, high=0.8))
-    best = release.trait_policy(prompted.log(), plain.log(), beta=beta).exp()
+    best = equations.trait_policy(prompted.log(), plain.log(), beta=beta).exp()
     mass = (plain ** (1 - 1 / beta) * prompted ** (1 / beta)).sum()
     return {
         "y": range(4),
@@ -44,7 +44,7 @@ def _(draw: Draw) -> Legend:
 @symbols_of("eq:clean-replies")
 def _(draw: Draw) -> Legend:
     rate, alpha = float(draw.uniform(low=0.02, high=0.2)), float(draw.uniform(low=0.02, high=0.2))
-    return {"p": rate, r"\alpha": alpha, "n": release.clean_completions(rate, alpha=alpha)}
+    return {"p": rate, r"\alpha": alpha, "n": equations.clean_completions(rate, alpha=alpha)}
 
 
 def normal(x: Any) -> torch.Tensor:
@@ -60,7 +60,7 @@ def _(draw: Draw) -> Legend:
         "d'": separation,
         r"\Phi\big(#\big)": normal,
         r"\Phi^{-1}(#)": lambda x: torch.special.ndtri(torch.as_tensor(x, dtype=torch.float64)),
-        "f": release.false_refusals(missed, separation),
+        "f": equations.false_refusals(missed, separation),
     }
 
 
@@ -71,7 +71,7 @@ def _(draw: Draw) -> Legend:
         "d'": separation,
         "h": harmful,
         "c": ratio,
-        "t": release.filter_threshold(separation, harmful, ratio),
+        "t": equations.filter_threshold(separation, harmful, ratio),
     }
 
 
@@ -82,7 +82,7 @@ def _(draw: Draw) -> Legend:
         "m_1": first,
         "m_2": second,
         r"\rho": correlation,
-        r"\Pr(\text{both miss})": release.both_filters_miss(first, second, correlation),
+        r"\Pr(\text{both miss})": equations.both_filters_miss(first, second, correlation),
     }
 
 
@@ -101,7 +101,7 @@ def _(draw: Draw) -> Legend:
         "a": bounds["rollback"],
         "b": bounds["ship"],
         "w": torch.exp(torch.logit(new) - torch.logit(old)),
-        "P": release.rollback_probability(new, old, **bounds),
+        "P": equations.rollback_probability(new, old, **bounds),
     }
 
 
@@ -113,6 +113,6 @@ def _(draw: Draw) -> Legend:
         "p_0": old,
         "a": bounds["rollback"],
         "b": bounds["ship"],
-        "P": release.rollback_probability(new, old, **bounds),
-        r"\E[\text{pairs}]": release.canary_pairs(new, old, **bounds),
+        "P": equations.rollback_probability(new, old, **bounds),
+        r"\E[\text{pairs}]": equations.canary_pairs(new, old, **bounds),
     }

@@ -1,4 +1,4 @@
-"""From a trained model to a product: persona traits, input and output filters, tests for rare failures, and a canary.
+"""The equations that only chapter 22 needs: persona traits, filters, tests for rare failures, and a canary.
 
 A *harmful* request is a request that the model should not answer. A filter scores every request (or completion) and
 blocks scores above a threshold. Scores have variance 1, and the mean score of harmful requests is larger by d′, the
@@ -18,8 +18,13 @@ from minirlhf.core.errors import ArgumentError
 from minirlhf.core.validate import POSITIVE, at_least, finite, number, takes
 
 _CHANCE = finite("...", "[0, 1]")
+
+
 _INSIDE = finite("...", "(0, 1)")
+
+
 _SPLIT = number("(0, 1)")
+
 
 # -- persona traits by self-training -------------------------------------------------------------------------------
 
