@@ -8,6 +8,7 @@ from facts import called, raises
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf.equations import kl, shaping
+from minirlhf_course.chapters.ch16_reasoning import equations as ch16
 
 
 def batch(seed, rows=4, width=5):
@@ -56,11 +57,11 @@ def test_kimi_length_reward_is_zero_for_equal_lengths_or_one_grade():
     right = torch.ones(2, 3)
     lengths = torch.tensor([[7, 7, 7], [1, 5, 9]])
     valid = torch.tensor([[1, 1, 1], [0, 1, 0]]).bool()
-    assert (shaping.kimi_length_reward(right, lengths, valid) == 0).all()
+    assert (ch16.kimi_length_reward(right, lengths, valid) == 0).all()
 
 
 def test_format_reward_ignores_grades_of_malformed_completions():
-    got = shaping.format_reward(
+    got = ch16.format_reward(
         torch.tensor([1.0, 0.0, 1.0, math.nan]), torch.tensor([True, True, False, False]), penalty=0.5
     )
     assert got.tolist() == [1, 0, -0.5, -0.5]
@@ -71,10 +72,10 @@ def test_length_rewards_take_flags_counts_or_numbers(dtype):
     right, n = torch.tensor([1, 0]).to(dtype), torch.tensor([3, 4])
     wanted = dtype if dtype.is_floating_point else torch.float32
     for got in (
-        shaping.lcpo_exact(right, n, n),
-        shaping.lcpo_max(right, n, n),
-        shaping.format_reward(right, torch.tensor([True, True])),
-        shaping.kimi_length_reward(right[None], n[None])[0],
+        ch16.lcpo_exact(right, n, n),
+        ch16.lcpo_max(right, n, n),
+        ch16.format_reward(right, torch.tensor([True, True])),
+        ch16.kimi_length_reward(right[None], n[None])[0],
     ):
         assert got.dtype == wanted
         assert got.shape == (2,)
@@ -114,14 +115,14 @@ FOUR, THREE = torch.ones(4), torch.ones(3)
         (lambda: shaping.soft_overlong(FOUR[None], max_completion_length=9, soft_punish_cache=3), "lengths", (1, 4)),
         (lambda: shaping.soft_overlong(FOUR, max_completion_length=9, soft_punish_cache=0), "soft_punish_cache", 0),
         (lambda: shaping.soft_overlong(FOUR, max_completion_length=9, soft_punish_cache=10), "soft_punish_cache", 10),
-        (lambda: shaping.lcpo_exact(FOUR, FOUR, THREE), "target_lengths", (3,)),
-        (lambda: shaping.lcpo_exact(FOUR, FOUR, FOUR, alpha=-1.0), "alpha", -1.0),
-        (lambda: shaping.lcpo_max(FOUR, THREE, FOUR), "lengths", (3,)),
-        (lambda: shaping.kimi_length_reward(FOUR, FOUR), "correct", (4,)),
-        (lambda: shaping.format_reward(FOUR, THREE), "well_formed", (3,)),
-        (lambda: shaping.format_reward(FOUR * math.nan, FOUR), "correct", 4),
-        (lambda: shaping.composite_reward(torch.ones(4, 2), THREE), "weights", (3,)),
-        (lambda: shaping.composite_reward(torch.ones(4, 3) * math.inf, THREE), "components", 12),
+        (lambda: ch16.lcpo_exact(FOUR, FOUR, THREE), "target_lengths", (3,)),
+        (lambda: ch16.lcpo_exact(FOUR, FOUR, FOUR, alpha=-1.0), "alpha", -1.0),
+        (lambda: ch16.lcpo_max(FOUR, THREE, FOUR), "lengths", (3,)),
+        (lambda: ch16.kimi_length_reward(FOUR, FOUR), "correct", (4,)),
+        (lambda: ch16.format_reward(FOUR, THREE), "well_formed", (3,)),
+        (lambda: ch16.format_reward(FOUR * math.nan, FOUR), "correct", 4),
+        (lambda: ch16.composite_reward(torch.ones(4, 2), THREE), "weights", (3,)),
+        (lambda: ch16.composite_reward(torch.ones(4, 3) * math.inf, THREE), "components", 12),
     ],
     ids=called,
 )

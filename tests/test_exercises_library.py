@@ -8,10 +8,11 @@ from plan import of_chapter, own_seed
 
 from minirlhf.core import provenance
 from minirlhf.data import chat, rendering
-from minirlhf.equations import estimators, evaluation, policy_losses, preference_losses, shaping, trust_region
+from minirlhf.equations import estimators, evaluation, policy_losses, preference_losses, trust_region
 from minirlhf.equations.preference_losses import PairLogps
 from minirlhf.feedback.graders import forms
 from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf_course.chapters.ch16_reasoning import equations as ch16
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.side_by_side import solution
 from minirlhf_course.ledger.registry import Draw
@@ -76,14 +77,14 @@ def agrees_on_length_rewards(answer, draw):
     correct, (lengths, targets) = draw.uniform(6) < 0.5, (draw.permutation(30)[:6] for _ in range(2))
     score = correct.double()  # the dtype in which the library answers
     for alpha in (0.02, 0.2):
-        exact = shaping.lcpo_exact(score, lengths, targets, alpha=alpha)
-        most = shaping.lcpo_max(score, lengths, targets, alpha=alpha, offset=0.3)
+        exact = ch16.lcpo_exact(score, lengths, targets, alpha=alpha)
+        most = ch16.lcpo_max(score, lengths, targets, alpha=alpha, offset=0.3)
         yield answer.lcpo_exact(correct, lengths, targets, alpha), exact
         yield answer.lcpo_max(correct, lengths, targets, alpha, 0.3), most
     groups = torch.stack([lengths[:3], lengths[:3].amax().expand(3)])  # the second is equally long
-    yield answer.kimi(correct.view(2, 3), groups), shaping.kimi_length_reward(score.view(2, 3), groups)
+    yield answer.kimi(correct.view(2, 3), groups), ch16.kimi_length_reward(score.view(2, 3), groups)
     limit = int(lengths.max())  # the longest completion has been cut off
-    curve = shaping.cosine_length_reward(score, lengths, max_completion_length=limit)
+    curve = ch16.cosine_length_reward(score, lengths, max_completion_length=limit)
     yield answer.cosine(correct, lengths, limit, 2.0, 1.0, -10.0, 0.0, -10.0), curve
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from minirlhf.core.errors import UserError
 from minirlhf.data.records import Problem
-from minirlhf.equations.shaping import composite_reward
 from minirlhf.feedback import graders, rewards
 from minirlhf.feedback.graders import answers
 from minirlhf.sandbox import algebra
+from minirlhf_course.chapters.ch16_reasoning.equations import composite_reward
 
 DOUBLE = json.dumps(
     {

@@ -102,10 +102,7 @@ def terms(expression: str) -> list[tuple[str, float]]:
 
 
 def weighted(parts: list[tuple[Grader, float]]) -> Grader:
-    """Return the weighted sum of graders; it is NaN if any of them is.
-
-    For tensors see :func:`~minirlhf.equations.shaping.composite_reward`.
-    """
+    """Return the weighted sum of graders; it is NaN if any of them is."""
 
     def grade(completion: str, reference: str) -> float:
         return math.fsum(weight * grader(completion, reference) for grader, weight in parts)

@@ -21,7 +21,6 @@ from minirlhf.core.randomness import numpy_generator
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Split
 from minirlhf.data.tasks.shell_game import CUPS, NUM_SWAPS, SWAPS
-from minirlhf.equations.shaping import lcpo_exact, lcpo_max
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes import DR_GRPO
@@ -30,6 +29,7 @@ from minirlhf.stages.pipeline import RLPlan, SFTPlan, Trained
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_course.chapters.ch16_reasoning.equations import lcpo_exact, lcpo_max
 
 NONE, OBEYS = "no", 0.2
 ASKED = tuple(range(NUM_SWAPS + 1))

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from minirlhf.core import exact
-from minirlhf.equations import reasoning, shaping
+from minirlhf.equations import reasoning
 from minirlhf.equations.policy_losses import ppo_clip
+from minirlhf_course.chapters.ch16_reasoning import equations
 from minirlhf_course.ledger.registry import Comparison, Draw, check
 
 
@@ -19,13 +20,13 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
     "eq:lcpo-exact",
     "value",
     "Correctness minus α per token of deviation, right or wrong: the best length is the one asked for.",
-    of=shaping.lcpo_exact,
+    of=equations.lcpo_exact,
     against="α for each token missing or in excess, counted one by one",
     wrong={
         "only excess charged": lambda right, n, target, *, alpha: right - alpha * (n - target).clamp(min=0),
         "squared": lambda right, n, target, *, alpha: right - alpha * (n - target) ** 2,
         "wrong answers not charged": lambda right, n, target, *, alpha: (
-            right * shaping.lcpo_exact(right, n, target, alpha=alpha)
+            right * equations.lcpo_exact(right, n, target, alpha=alpha)
         ),
     },
 )
@@ -42,7 +43,7 @@ def _(lcpo_exact, draw: Draw) -> Comparison:
     "eq:lcpo-max",
     "value",
     "A factor between 0 and 1 that falls with the length and is `offset` at the budget; a wrong answer earns nothing.",
-    of=shaping.lcpo_max,
+    of=equations.lcpo_max,
     against="the middle one of 0, 1 and the straight line, times correctness",
     wrong={
         "not clipped": lambda right, n, target, *, alpha, offset: right * (alpha * (target - n) + offset),
@@ -69,12 +70,12 @@ def _(lcpo_max, draw: Draw) -> Iterator[Comparison]:
     "value",
     "In each group the reward falls linearly from ½ to −½ with the length; a wrong answer gets it only where it is "
     "negative.",
-    of=shaping.kimi_length_reward,
+    of=equations.kimi_length_reward,
     against="interpolation between ½ at the shortest and −½ at the longest (NumPy)",
     wrong={
-        "wrong answers paid": lambda right, n, valid: shaping.kimi_length_reward(right * 0 + 1, n, valid),
-        "long answers paid": lambda right, n, valid: shaping.kimi_length_reward(right, -n, valid),
-        "invalid lengths counted": lambda right, n, valid: shaping.kimi_length_reward(right.nan_to_num(), n) * valid,
+        "wrong answers paid": lambda right, n, valid: equations.kimi_length_reward(right * 0 + 1, n, valid),
+        "long answers paid": lambda right, n, valid: equations.kimi_length_reward(right, -n, valid),
+        "invalid lengths counted": lambda right, n, valid: equations.kimi_length_reward(right.nan_to_num(), n) * valid,
         "divided by the longest": lambda right, n, valid: torch.where(valid & (right > 0), 0.5 - n / n.max(), 0.0),
     },
 )
@@ -98,7 +99,7 @@ def _(kimi_length_reward, draw: Draw) -> Comparison:
     "eq:format-reward",
     "expected value",
     "Only well-formed answers are graded; here well formed means that the response ended.",
-    of=shaping.format_reward,
+    of=equations.format_reward,
     against="P(well formed)·E[grade | well formed] − penalty·P(malformed) over every response",
     wrong={
         "grade of malformed answers paid": lambda grade, formed, *, penalty: grade - penalty * ~formed,
@@ -120,7 +121,7 @@ def _(format_reward, draw: Draw) -> Comparison:
     "eq:composite-reward",
     "optimum",
     "Graders that are added multiply their effect on the optimal policy: exp(Σ w r/β) = Π exp(w r/β).",
-    of=shaping.composite_reward,
+    of=equations.composite_reward,
     against="product of the tilts exp(w_k r_k / β) of the graders",
     wrong={
         "weights forgotten": lambda parts, weights: parts.sum(-1),
@@ -141,7 +142,7 @@ def _(composite_reward, draw: Draw) -> Comparison:
     "eq:cosine-length",
     "value", "From one end to the other along half a cosine; right and wrong answers have ends of their own, and the limit a "
     "price.",
-    of=shaping.cosine_length_reward,
+    of=equations.cosine_length_reward,
     against="a cos² + b sin² of half the angle, one length at a time (NumPy)",
     wrong={
         "a straight line": lambda right, n, *, max_completion_length, **ends: torch.where(
@@ -152,16 +153,16 @@ def _(composite_reward, draw: Draw) -> Comparison:
             * n / max_completion_length,
         ),
         "ends exchanged": lambda right, n, *, right_first, right_last, wrong_first, wrong_last, **o: (
-            shaping.cosine_length_reward(
+            equations.cosine_length_reward(
                 right, n, right_first=right_last, right_last=right_first, wrong_first=wrong_last, wrong_last=wrong_first, **o
             )
         ),
         "a whole cosine": lambda right, n, *, max_completion_length, **o: torch.where(
             n >= max_completion_length,
             o["exceeded"],
-            shaping.cosine_length_reward(right, 2 * n, max_completion_length=2 * max_completion_length + 30, **o),
+            equations.cosine_length_reward(right, 2 * n, max_completion_length=2 * max_completion_length + 30, **o),
         ),
-        "cut off is not charged": lambda right, n, *, exceeded, **o: shaping.cosine_length_reward(
+        "cut off is not charged": lambda right, n, *, exceeded, **o: equations.cosine_length_reward(
             right, n, exceeded=0.0, **o
         ),
     },
@@ -189,7 +190,7 @@ def _again(tokens: list[int], n: int) -> list[bool]:
 @check(
     "eq:repetition-penalty",
     "value", "A token is charged once if a run of n that holds it has been said before; its first occurrence is free.",
-    of=shaping.repeated_tokens,
+    of=equations.repeated_tokens,
     against="every pair of places of a response compared",
     wrong={
         "only the last token of a run": lambda tokens, mask, *, n: (
@@ -199,10 +200,10 @@ def _again(tokens: list[int], n: int) -> list[bool]:
             ) & mask
         ),
         "the first occurrence too": lambda tokens, mask, *, n: (
-            shaping.repeated_tokens(torch.cat([tokens, tokens], -1), torch.cat([mask, mask], -1), n=n)[:, tokens.shape[1] :]
+            equations.repeated_tokens(torch.cat([tokens, tokens], -1), torch.cat([mask, mask], -1), n=n)[:, tokens.shape[1] :]
         ),
-        "longer runs only": lambda tokens, mask, *, n: shaping.repeated_tokens(tokens, mask, n=n + 1),
-        "behind the end too": lambda tokens, mask, *, n: shaping.repeated_tokens(tokens, torch.ones_like(mask), n=n),
+        "longer runs only": lambda tokens, mask, *, n: equations.repeated_tokens(tokens, mask, n=n + 1),
+        "behind the end too": lambda tokens, mask, *, n: equations.repeated_tokens(tokens, torch.ones_like(mask), n=n),
     },
 )  # fmt: skip
 def _(repeated_tokens, draw: Draw) -> Iterator[Comparison]:
@@ -246,13 +247,13 @@ def _(vote_totals, draw: Draw) -> Comparison:
 @check(
     "eq:majority-reward",
     "value", "1 for whoever agrees with most of the group, right or wrong; of answers that tie, the one that was given first.",
-    of=reasoning.majority_reward,
+    of=equations.majority_reward,
     against="the most common answer of a counter",
     wrong={
         "the share of the votes": lambda answers: (
             reasoning.vote_totals(answers, torch.ones(answers.shape, dtype=torch.float64)) / answers.shape[1]
         ),
-        "the rarest answer": lambda answers: 1 - reasoning.majority_reward(answers),
+        "the rarest answer": lambda answers: 1 - equations.majority_reward(answers),
         "all that tie": lambda answers: (
             lambda t: (t == t.amax(-1, keepdim=True)).double()
         )(reasoning.vote_totals(answers, torch.ones(answers.shape))),
@@ -269,11 +270,11 @@ def _(majority_reward, draw: Draw) -> Comparison:
 @check(
     "eq:random-reward-push",
     "gradient", "A coin as reward: the clip alone pulls every action back whose probability has moved by more than ε.",
-    of=reasoning.random_reward_gradient,
+    of=equations.random_reward_gradient,
     against="autograd through the clipped objective, averaged over all actions and both signs",
     wrong={
         "not clipped": lambda probs, old, *, epsilon: 0 * probs,
-        "away from the old policy": lambda probs, old, *, epsilon: -reasoning.random_reward_gradient(
+        "away from the old policy": lambda probs, old, *, epsilon: -equations.random_reward_gradient(
             probs, old, epsilon=epsilon
         ),
         "the softmax forgotten": lambda probs, old, *, epsilon: (

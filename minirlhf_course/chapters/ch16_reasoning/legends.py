@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from minirlhf.equations import reasoning, shaping
+from minirlhf.equations import reasoning
+from minirlhf_course.chapters.ch16_reasoning import equations
 from minirlhf_course.ledger.formulas.legends import not_evaluated, symbols_of
 from minirlhf_course.ledger.registry import Draw
 
@@ -21,14 +22,14 @@ Legend = Mapping[str, Any]
 def _(draw: Draw) -> Legend:
     formed = torch.tensor([True, False, True, False])
     grades, penalty = 1 + draw.uniform(4), float(draw.uniform(low=0.5, high=1.5))
-    earned = shaping.format_reward(grades, formed, penalty=penalty)
+    earned = equations.format_reward(grades, formed, penalty=penalty)
     return {"g": grades, "p": penalty, r"y\text{ is well formed}": formed, "r(y)": earned}
 
 
 @symbols_of("eq:composite-reward")
 def _(draw: Draw) -> Legend:
     parts, weights = draw.normal(5, 3), draw.uniform(3, low=0.3, high=0.9)
-    earned = shaping.composite_reward(parts, weights)
+    earned = equations.composite_reward(parts, weights)
     return {"k": range(3), "w_k": weights, "r_k(y)": parts.T, "r(y)": earned}
 
 
@@ -42,7 +43,7 @@ def _lengths(draw: Draw) -> dict[str, Any]:
 def _(draw: Draw) -> Legend:
     legend, target, alpha = _lengths(draw), draw.integer(4, 6), float(draw.uniform(low=0.05, high=0.2))
     asked = torch.full((6,), target)
-    got = shaping.lcpo_exact(legend["c"], legend["n"], asked, alpha=alpha)
+    got = equations.lcpo_exact(legend["c"], legend["n"], asked, alpha=alpha)
     return legend | {r"n_{\text{target}}": target, r"\alpha": alpha, r"r_{\text{exact}}": got}
 
 
@@ -51,7 +52,7 @@ def _(draw: Draw) -> Legend:
     legend, alpha = _lengths(draw), float(draw.uniform(low=0.2, high=0.3))
     budget = int(legend["n"][1]) + 1  # the shortest are clipped at 1, the longest at 0
     asked = torch.full((6,), budget)
-    got = shaping.lcpo_max(legend["c"], legend["n"], asked, alpha=alpha, offset=0.45)
+    got = equations.lcpo_max(legend["c"], legend["n"], asked, alpha=alpha, offset=0.45)
     return legend | {r"n_{\max}": budget, r"\alpha": alpha, r"\delta": 0.45, r"r_{\max}": got}
 
 
@@ -59,7 +60,7 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     legend = _lengths(draw)
     n = legend["n"]
-    got = shaping.kimi_length_reward(legend["c"][None], n[None])[0]
+    got = equations.kimi_length_reward(legend["c"][None], n[None])[0]
     rank = 0.5 - (n - n.min()).double() / (n.max() - n.min())
     return legend | {r"n_{\min}": n.min(), r"n_{\max}": n.max(), r"\lambda": rank, r"r_{\text{length}}": got}
 
@@ -69,7 +70,7 @@ def _(draw: Draw) -> Legend:
     n, limit = draw.permutation(8) + 1, 10
     a, b = (float(x) for x in draw.uniform(2, low=0.5, high=2.0))
     ends = {"right_first": a, "right_last": b, "wrong_first": a, "wrong_last": b}
-    got = shaping.cosine_length_reward(torch.ones(8).double(), n, max_completion_length=limit, exceeded=-3.0, **ends)
+    got = equations.cosine_length_reward(torch.ones(8).double(), n, max_completion_length=limit, exceeded=-3.0, **ends)
     return {"n": n, "L": limit, r"\pi": torch.pi, "a": a, "b": b, r"r_{\cos}": got}
 
 
@@ -92,7 +93,7 @@ def _(draw: Draw) -> Legend:
     shares, moved = draw.distribution(3, scale=0.5), draw.uniform(2, low=0.35, high=0.6)
     old = torch.cat([shares[:2], shares[:2], 2 * shares[2:]]) / 2
     pi = old * torch.cat([1 - moved, 1 + moved, torch.ones(1)])
-    got = reasoning.random_reward_gradient(pi, old, epsilon=0.2)
+    got = equations.random_reward_gradient(pi, old, epsilon=0.2)
     return {"a": range(5), "y": range(5), r"\pi(a)": pi, r"\pi(y)": pi, r"\rho(y)": pi / old, r"\rho(a)": pi / old,
             r"\epsilon": 0.2, r"\frac{\partial J}{\partial z_a}": got}  # fmt: skip
 

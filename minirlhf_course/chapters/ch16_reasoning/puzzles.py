@@ -20,7 +20,6 @@ import torch
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Split
 from minirlhf.data.tasks.knights_and_knaves import KINDS, KnightsAndKnaves, read, solutions
-from minirlhf.equations.shaping import composite_reward
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.recipes import DR_GRPO
@@ -29,6 +28,7 @@ from minirlhf.stages.pipeline import RLPlan, SFTPlan, Trained
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.evaluation import evaluate
 from minirlhf.trainers.sft import SFTConfig
+from minirlhf_course.chapters.ch16_reasoning.equations import composite_reward
 
 GAME = KnightsAndKnaves(thinking_share=1.0)
 SLOPPY = 0.5

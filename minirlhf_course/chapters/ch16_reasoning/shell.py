@@ -14,13 +14,14 @@ from minirlhf.data import tasks
 from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.shell_game import CUPS
 from minirlhf.equations.policy_losses import importance_weighted
-from minirlhf.equations.reasoning import compute_curve, majority_reward
+from minirlhf.equations.reasoning import compute_curve
 from minirlhf.feedback.rewards import Reward, task_reward
 from minirlhf.recipes import DR_GRPO, Recipe
 from minirlhf.stages import pipeline
 from minirlhf.stages.pipeline import SHELL_GAME_RL, RLPlan, Trained
 from minirlhf.trainers.config import OnlineConfig
 from minirlhf.trainers.history import History
+from minirlhf_course.chapters.ch16_reasoning.equations import majority_reward
 
 WORLD = tasks.get("shell_game")
 TRAINING: OnlineConfig = SHELL_GAME_RL.training

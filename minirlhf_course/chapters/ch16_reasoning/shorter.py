@@ -17,7 +17,6 @@ from minirlhf.data.formats import Problem
 from minirlhf.data.tasks.base import Split
 from minirlhf.data.tasks.shell_game import NUM_SWAPS
 from minirlhf.data.types import PreferenceExample, pair
-from minirlhf.equations.shaping import kimi_length_reward
 from minirlhf.feedback.rewards import Reward, task_problems, task_reward
 from minirlhf.models.merging import merge
 from minirlhf.models.sampling import Sampling
@@ -30,6 +29,7 @@ from minirlhf.trainers.evaluation import Candidates, candidates, evaluate
 from minirlhf.trainers.offline import OfflineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf_course.chapters.ch16_reasoning.asked_length import ASKED, NONE, AskedLength, steps
+from minirlhf_course.chapters.ch16_reasoning.equations import kimi_length_reward
 
 
 @dataclass(frozen=True)
