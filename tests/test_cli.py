@@ -95,13 +95,20 @@ AT_ONCE = (
 )
 
 
-def test_cli_help_loads_no_pytorch_and_training_options_no_model_classes():
-    ask = "try:\n    dispatch({} + ['--help'])\nexcept SystemExit:\n    pass\nseen[' '.join({})] = sorted({{'torch', 'transformers'}} & {{*sys.modules}})\n"
-    lines = "".join(ask.format(name.split(), name.split()) for name in AT_ONCE)
-    lines += ask.format(["train", "grpo"], ["train", "grpo"])
+def test_cli_answers_that_need_no_tensor_load_no_pytorch_and_training_options_no_model_classes(tmp_path):
+    """Help of all commands ``AT_ONCE``, lists of texts, the doctor of a healthy run, and mistakes in what is read."""
+    rows = [json.dumps({"step": step, "reward": step / 9, "kl": step / 900}) for step in range(9)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"max_grad_norm": 1.0, "num_generations": 4}', encoding="utf-8")
+    answers = [["--help"], *([*name.split(), "--help"] for name in AT_ONCE)]
+    answers += [["doctor", "faq"], ["doctor", "metrics"], ["doctor", f"{tmp_path}"], ["doctor", f"{tmp_path}/none"]]
+    answers += [["plot", f"{tmp_path}/none"], ["plot", f"{tmp_path}", "--metrics", "none"], ["data", "none"], ["verfy"]]
+    answers += [["train", "grpo", "--help"]]
+    ask = "try:\n    dispatch({0})\nexcept (SystemExit, UserError):\n    pass\nseen[{1!r}] = sorted({{'torch', 'transformers'}} & {{*sys.modules}})\n"
+    lines = "".join(ask.format(argv, " ".join(argv)) for argv in answers)
     end = "models = [m for m in sys.modules if m in ('transformers.modeling_utils', 'transformers.models.llama.modeling_llama')]\nprint(json.dumps([seen, models]), file=sys.stderr)"
-    code = f"import json, sys\nfrom minirlhf_cli import dispatch\nseen = {{}}\n{lines}{end}"
+    code = f"import json, sys\nfrom minirlhf.core.errors import UserError\nfrom minirlhf_cli import dispatch\nseen = {{}}\n{lines}{end}"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     seen, models = json.loads(ran.stderr.splitlines()[-1])
-    assert seen.pop("train grpo") != [], "the check cannot see what is loaded"
+    assert seen.pop("train grpo --help") != [], "the check cannot see what is loaded"
     assert {name: found for name, found in seen.items() if found} == {} and models == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
@@ -55,18 +56,17 @@ def run(args: argparse.Namespace) -> int:
 def examine(folder: str) -> int:
     """Print the problems that the rules detect in the metrics of a run; return 1 if there is one."""
     from minirlhf.trainers.history import History
-    from minirlhf_course.gallery.catalogue import gallery
     from minirlhf_course.gallery.questions import questions
     from minirlhf_course.report.diagnosis import RULES, Curves, diagnose
 
-    history, known_facts = History.read(folder), _known(Path(folder))
-    curves, findings = Curves(history), diagnose(history, **known_facts)
+    history = History.read(folder)
+    curves = Curves(history)
+    findings = diagnose(history, **_known(Path(folder), has_implicit_rewards=curves.has("chosen_reward")))
     num_applicable = sum(curves.has(*rule.needs, rows=rule.rows) for rule in RULES)
     print(f"{folder}: {len(history)} rows; {num_applicable} of {len(RULES)} rules are applicable to its metrics")
     for finding in findings:
         print(f"  {finding.title}: {finding.evidence}")
-        failures = [failure.name for failure in gallery().values() if finding.name in failure.findings]
-        for name in failures:
+        for name in _failures_with(finding.name):
             print(f"      example: minirlhf doctor gallery {name}")
         for question in questions().values():
             if finding.name in question.findings:
@@ -76,20 +76,33 @@ def examine(folder: str) -> int:
     return 1 if findings else 0
 
 
-def _known(run: Path) -> dict[str, Any]:
-    """Return facts that are not in the metrics: reference-free loss, one completion per prompt, gradient clipping."""
-    from minirlhf.recipes.offline import PreferenceRecipe
-    from minirlhf_cli.commands.train import load_run_spec
+def _failures_with(finding: str) -> list[str]:
+    """Return the names of the gallery's failures with this finding; they import PyTorch, so they are asked last."""
+    from minirlhf_course.gallery.catalogue import gallery
 
+    return [failure.name for failure in gallery().values() if finding in failure.findings]
+
+
+def _known(run: Path, *, has_implicit_rewards: bool) -> dict[str, Any]:
+    """Return facts that are not in the metrics: reference-free loss, one completion per prompt, gradient clipping.
+
+    Only a run with implicit rewards has a loss to look up, which imports the recipes and with them PyTorch.
+    """
     try:
-        spec = load_run_spec(run)
-    except UserError:
+        settings = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
-    return {
-        "reference_free": isinstance(spec.recipe, PreferenceRecipe) and not spec.recipe.needs.reference,
-        "alone": getattr(spec.config, "num_generations", 0) == 1,
-        "max_grad_norm": spec.config.max_grad_norm,
-    }
+    known = {"alone": settings.get("num_generations") == 1, "max_grad_norm": settings.get("max_grad_norm")}
+    if has_implicit_rewards:
+        from minirlhf.recipes.offline import PreferenceRecipe
+        from minirlhf_cli.commands.train import load_run_spec
+
+        try:
+            recipe = load_run_spec(run).recipe
+        except UserError:
+            return {}
+        known["reference_free"] = isinstance(recipe, PreferenceRecipe) and not recipe.needs.reference
+    return known
 
 
 def _section(title: str, lines: list[str]) -> None:
