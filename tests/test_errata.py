@@ -1,4 +1,4 @@
-"""The errata: every correction agrees with another road, every printed number does not, and the words are there."""
+"""The errata: every correction agrees with an independent computation, every printed number does not, and the words are there."""
 
 import pytest
 from facts import raises
@@ -16,7 +16,7 @@ EVERY = errata()
 def test_erratum_correction_is_right_and_its_source_wrong(one):
     found = one.compute()
     assert found.holds, found
-    assert one.title and one.says and one.truth and one.where.startswith(tuple(sources().values()))
+    assert one.title and one.says and one.correction and one.where.startswith(tuple(sources().values()))
     assert "return Found(" in one.code and "def " not in one.code.split("\n")[0]
 
 

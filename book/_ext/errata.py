@@ -30,7 +30,7 @@ class Errata(SphinxDirective):
         for title, text in (
             ("where", one.where),
             ("it says", one.says),
-            ("in truth", one.truth),
+            ("correct", one.correction),
             ("computed", numbers(found)),
         ):
             lines += nodes.field("", nodes.field_name(text=title), nodes.field_body("", nodes.paragraph(text=text)))
@@ -40,9 +40,9 @@ class Errata(SphinxDirective):
 
 
 def numbers(found: Found) -> str:
-    """The quantity, as printed, corrected, and by the other road."""
+    """The quantity: as printed, as corrected, and computed independently."""
     printed = "not a number" if found.printed != found.printed else f"{found.printed:.4g}"
-    return f"{found.quantity}: as printed {printed}, corrected {found.right:.4g}, by another road {found.exact:.4g}"
+    return f"{found.quantity}: as printed {printed}, corrected {found.right:.4g}, computed independently {found.exact:.4g}"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -73,9 +73,9 @@ class Erratum:
         return texts()[self.name]["says"]
 
     @property
-    def truth(self) -> str:
+    def correction(self) -> str:
         """The correct statement, and where this book derives it."""
-        return texts()[self.name]["truth"]
+        return texts()[self.name]["correction"]
 
     @property
     def code(self) -> str:
