@@ -516,7 +516,7 @@ def test_questions_are_complete_and_name_known_rules_and_metrics():
     assert {name for q in every.values() for name in q.findings} <= {rule.name for rule in RULES}
     assert {name for q in every.values() for name in q.metrics} <= METRICS.keys()
     for question in every.values():
-        assert question.asked.endswith("?") and len(question.answer.split()) > 40 and question.shows.endswith(".")
+        assert question.question.endswith("?") and len(question.answer.split()) > 40 and question.shows.endswith(".")
         assert all(re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", thread) for thread in question.threads)
 
 
@@ -557,7 +557,7 @@ def test_questions_commands_run(line, capsys):
 def test_questions_search_finds_by_common_words(words, name, capsys):
     assert questions.search(words)[0].name == name
     assert dispatch(["doctor", "faq", *words.split()]) == 0
-    assert questions.get(name).asked in capsys.readouterr().out
+    assert questions.get(name).question in capsys.readouterr().out
 
 
 def test_ask_lists_all_and_unknown_question_raises_user_error(capsys):
@@ -580,7 +580,7 @@ def test_questions_search_of_other_topics_finds_none(words):
 @pytest.mark.slow
 def test_questions_search_finds_every_title_and_word():
     for question in questions.questions().values():
-        assert questions.search(question.asked)[0] == question
+        assert questions.search(question.question)[0] == question
         for words in question.words:
             assert question in questions.search(words, count=5), (question.name, words)
 

@@ -18,7 +18,7 @@ from minirlhf_course import evidence
 from minirlhf_course.gallery import pictures
 from minirlhf_course.gallery.catalogue import gallery
 from minirlhf_course.gallery.failure import BrokenRun
-from minirlhf_course.gallery.questions import AskedQuestion, questions
+from minirlhf_course.gallery.questions import FrequentQuestion, questions
 from minirlhf_course.report import curves
 
 
@@ -105,9 +105,9 @@ class Questions(SphinxDirective):
             parts[question.part] += self._entry(question)
         return list(parts.values())
 
-    def _entry(self, question: AskedQuestion) -> nodes.Node:
+    def _entry(self, question: FrequentQuestion) -> nodes.Node:
         address = nodes.make_id(f"question-{question.name}")
-        title = nodes.title("", "", *self.parse_inline(question.asked)[0])
+        title = nodes.title("", "", *self.parse_inline(question.question)[0])
         entry = nodes.section("", title, ids=[address], names=[address])
         entry += self.parse_text_to_nodes(question.answer)
         entry += nodes.literal_block(text=question.command, language="bash")

@@ -7,7 +7,7 @@ from library import inline
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from minirlhf_course.gallery.questions import AskedQuestion, questions
+from minirlhf_course.gallery.questions import FrequentQuestion, questions
 from minirlhf_course.report.metrics import METRICS, Metric
 
 
@@ -37,10 +37,10 @@ def _entry(metric: Metric) -> nodes.definition_list_item:
     return nodes.definition_list_item("", term, body)
 
 
-def _link(question: AskedQuestion) -> nodes.reference:
+def _link(question: FrequentQuestion) -> nodes.reference:
     """To its entry in the page of questions."""
     address = f"questions.html#{nodes.make_id(f'question-{question.name}')}"
-    return nodes.reference("", "", *inline(question.asked), refuri=address, internal=True)
+    return nodes.reference("", "", *inline(question.question), refuri=address, internal=True)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     all_questions = questions.questions()
     if not args.words:
         for question in all_questions.values():
-            print(f"{question.name:<24}{question.asked}")
+            print(f"{question.name:<24}{question.question}")
         return 0
     query = " ".join(args.words)
     matches = [all_questions[query]] if query in all_questions else questions.search(query)
@@ -45,14 +45,14 @@ def run(args: argparse.Namespace) -> int:
     if matches[1:]:
         print("\nalso:")
     for question in matches[1:]:
-        print(f"  minirlhf doctor faq {question.name:<24}{question.asked}")
+        print(f"  minirlhf doctor faq {question.name:<24}{question.question}")
     return 0
 
 
 def show(question: AskedQuestion) -> None:
     """Print one question in full."""
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    print(f"{question.asked}\n")
+    print(f"{question.question}\n")
     for paragraph in question.answer.split("\n\n"):
         print(textwrap.fill(" ".join(paragraph.split()), width), end="\n\n")
     print(textwrap.fill(f"Try it: {question.command}", width))

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
             print(_line(title, getattr(metric, title), width, 12))
         for question in questions().values():
             if metric.name in question.metrics:
-                print(_line("asked", f"{question.asked} (minirlhf doctor faq {question.name})", width, 12))
+                print(_line("question", f"{question.question} (minirlhf doctor faq {question.name})", width, 12))
     return 0
 
 

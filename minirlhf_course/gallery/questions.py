@@ -15,13 +15,13 @@ from minirlhf.core.errors import unknown
 
 
 @dataclass(frozen=True)
-class AskedQuestion:
+class FrequentQuestion:
     """A question and its answer.
 
     Attributes:
         name: the name on the command line and in links.
         part: the heading of its section.
-        asked: the question.
+        question: as users ask it.
         words: search phrases that users type.
         answer: in Markdown, one or two paragraphs.
         command: a command that demonstrates the answer within seconds.
@@ -33,7 +33,7 @@ class AskedQuestion:
 
     name: str
     part: str
-    asked: str
+    question: str
     words: tuple[str, ...]
     answer: str
     command: str
@@ -44,7 +44,7 @@ class AskedQuestion:
 
 
 @functools.cache
-def questions() -> dict[str, AskedQuestion]:
+def questions() -> dict[str, FrequentQuestion]:
     """Return all questions by name, in the order of the page."""
     tables = tomllib.loads(files("minirlhf_course.gallery").joinpath("questions.toml").read_text(encoding="utf-8"))
     by_name = {}
@@ -52,11 +52,11 @@ def questions() -> dict[str, AskedQuestion]:
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value.strip() for key, value in row.items()
         }
-        by_name[name] = AskedQuestion(name, **fields)
+        by_name[name] = FrequentQuestion(name, **fields)
     return by_name
 
 
-def get(name: str) -> AskedQuestion:
+def get(name: str) -> FrequentQuestion:
     """Return the question of this name; an unknown name raises a ``UserError`` that suggests the nearest name."""
     if name not in questions():
         raise unknown("question", name, questions())
@@ -85,7 +85,7 @@ SAME = {word: line.split()[0] for line in _SAME.splitlines() for word in line.sp
 FITS = 0.5
 
 
-def search(text: str, count: int = 3) -> list[AskedQuestion]:
+def search(text: str, count: int = 3) -> list[FrequentQuestion]:
     """Return the questions that match the words best, the best first; an empty list if none matches.
 
     Words are weighted by their rarity among the questions; a word of no question weighs as much as the rarest. A word
@@ -101,7 +101,7 @@ def search(text: str, count: int = 3) -> list[AskedQuestion]:
         hits = sum(_met(word, answer) or any(_met(word, phrase) for phrase in phrases) for _, phrases, answer in docs)
         weights[word] = math.log(1 + len(docs) / max(hits, 1))
     total_weight = sum(weights.values())
-    scored: list[tuple[float, int, AskedQuestion]] = []
+    scored: list[tuple[float, int, FrequentQuestion]] = []
     for position, (question, phrases, answer) in enumerate(docs):
         in_title = {word for word in query if any(_met(word, phrase) for phrase in phrases)}
         matched_weight = sum(weights[word] * (1 if word in in_title else _met(word, answer) / 3) for word in query)
@@ -113,9 +113,9 @@ def search(text: str, count: int = 3) -> list[AskedQuestion]:
     return [question for _, _, question in sorted(scored)[:count]]
 
 
-def _phrases(question: AskedQuestion) -> list[list[str]]:
+def _phrases(question: FrequentQuestion) -> list[list[str]]:
     """Return the title, the name and the search phrases, without stop words."""
-    word_lists = (_words(text) for text in (question.asked, question.name, *question.words))
+    word_lists = (_words(text) for text in (question.question, question.name, *question.words))
     return [[word for word in words if word not in STOP] or words for words in word_lists]
 
 
