@@ -142,7 +142,7 @@ def test_training_judge_names_run_that_is_not_finite(mine, worse):
 def test_beside_reference_runs_once_for_class(course, suite_seed, monkeypatch):
     climb = course[1]
     grade(climb, "", suite_seed)
-    monkeypatch.setattr(side_by_side.Beside, "ours", lambda self: pytest.fail("computed again"))
+    monkeypatch.setattr(side_by_side.Beside, "solution", lambda self: pytest.fail("computed again"))
     assert grade(climb, "", suite_seed).reason == ""
 
 

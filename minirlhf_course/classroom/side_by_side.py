@@ -73,7 +73,7 @@ class Beside:
             raise ValueError(f"{self.exercise.path}: the header's 'uses' does not list {number}")
         if number in self.earlier:
             return _Part(number, self.earlier[number])
-        return _Ours(_ours(self.exercise.path.parents[1], number))
+        return _Reference(_reference(self.exercise.path.parents[1], number))
 
     def reference(self, run: Curve, base: int, k: int) -> Sequence[float]:
         """Return the reference solution's curve for one seed, computed once for a whole class."""
@@ -82,14 +82,14 @@ class Beside:
         with _lock:
             curve = _curves.get(key)
         if curve is None:
-            curve = run_once(run, self.ours(), base, k)
+            curve = run_once(run, self.solution(), base, k)
             with _lock:
                 while len(_curves) >= KEPT:
                     del _curves[next(iter(_curves))]
                 _curves[key] = curve
         return curve
 
-    def ours(self) -> Asked:
+    def solution(self) -> Asked:
         """Return the reference solution, with reference solutions for the earlier exercises."""
         local = Local(solution(self.exercise, self.student), self.student)
         return Asked(local, Beside(self.exercise, self.student, {}))
@@ -101,12 +101,12 @@ _lock = threading.Lock()
 
 
 @functools.cache
-def _ours(root: Path, number: str) -> Local:
+def _reference(root: Path, number: str) -> Local:
     (exercise,) = sources.load(root, [number])
     return Local(solution(exercise, sources.DEFAULT_STUDENT), sources.DEFAULT_STUDENT)
 
 
-class _Ours(Asked):
+class _Reference(Asked):
     """A reference solution of an earlier exercise. Inputs are not copied, because a training run calls it often."""
 
     def __init__(self, local: Local) -> None:

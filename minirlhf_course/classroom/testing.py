@@ -80,7 +80,7 @@ class Surroundings(Protocol):
     def reference(self, run: Callable[[Asked, Draw], Sequence[float]], base: int, k: int) -> Sequence[float]:
         """Return the reference solution's curve for one seed."""
 
-    def ours(self) -> Asked:
+    def solution(self) -> Asked:
         """Return the reference solution."""
 
 
