@@ -42,7 +42,9 @@ class Errata(SphinxDirective):
 def numbers(found: Found) -> str:
     """The quantity: as printed, as corrected, and computed independently."""
     printed = "not a number" if found.printed != found.printed else f"{found.printed:.4g}"
-    return f"{found.quantity}: as printed {printed}, corrected {found.right:.4g}, computed independently {found.exact:.4g}"
+    return (
+        f"{found.quantity}: as printed {printed}, corrected {found.right:.4g}, computed independently {found.exact:.4g}"
+    )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

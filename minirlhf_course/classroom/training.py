@@ -167,12 +167,12 @@ def ask_again(sub: Asked, calls: Sequence[_Call], fixed: Sequence[str], draw: Dr
     if not calls:
         return
     count = min(AGAIN, math.ceil(len(calls) / 8))
-    solution = sub.beside.solution()._submission
+    reference = sub.beside.solution()._submission
     for at in sorted(draw.permutation(len(calls))[:count].tolist(), reverse=True):
         made = calls[at]
         if made.name in fixed:
             what = f"the result of `{made.name}` in a run of the training"
-            expect(made.result, made.ask(solution), what=what, tolerance=1e-3, reveal=False)
+            expect(made.result, made.ask(reference), what=what, tolerance=1e-3, reveal=False)
         what = f"the result of `{made.name}`, asked again with the inputs of the training,"
         expect(made.ask(sub._submission), made.result, what=what, tolerance=1e-3, reveal=False)
 
