@@ -58,6 +58,11 @@ def test_derivation_in_common_notation_is_read_and_holds(formula, tmp_path):
         r"r(x,y) = \beta\log\frac{\pi_\theta(y|x)}{\pi_{ref}(y|x)} + \beta\log Z(x)",
         r"\mathbb{E}_{y\sim\pi_{ref}}[\nabla_\theta\log\pi_\theta(y|x)] = 0",
         r"D_{KL}(\pi_\theta\|\pi_{ref}) = D_{KL}(\pi_{ref}\|\pi_\theta)",
+        r"\hat{A}_t = \delta_t + \gamma \hat{A}_{t+1}",
+        r"V^\pi(s) = \max_a Q^\pi(s,a)",
+        r"p(y_w \succ y_l \mid x) = \sigma(r(x,y_l) - r(x,y_w))",
+        r"\mathrm{std}(\mathbf{r})^2 = \frac{1}{G}\sum_{i=1}^G (r_i - \mathrm{mean}(\mathbf{r}))^2",
+        r"\mathrm{KL}(\pi_{\mathrm{bon}}\|\pi_{\mathrm{ref}}) \ge \log n",
     ],
 )
 def test_derivation_that_is_false_gets_a_counterexample_in_common_notation(formula, tmp_path):
@@ -112,21 +117,6 @@ def test_derivation_sample_notices_misprints_of_what_it_compares(tmp_path):
     compared = [verdict for verdict in found if verdict and verdict["holds"] and not verdict["defines"]]
     assert len(compared) > 30
     assert all(len(verdict["missed"]) < verdict["misprints"] for verdict in compared)
-
-
-@pytest.mark.parametrize(
-    "formula",
-    [
-        r"\hat{A}_t = \delta_t + \gamma \hat{A}_{t+1}",
-        r"V^\pi(s) = \max_a Q^\pi(s,a)",
-        r"p(y_w \succ y_l \mid x) = \sigma(r(x,y_l) - r(x,y_w))",
-        r"\mathrm{std}(\mathbf{r})^2 = \frac{1}{G}\sum_{i=1}^G (r_i - \mathrm{mean}(\mathbf{r}))^2",
-        r"\mathrm{KL}(\pi_{\mathrm{bon}}\|\pi_{\mathrm{ref}}) \ge \log n",
-    ],
-)
-def test_derivation_that_is_false_about_families_gets_a_counterexample(formula, tmp_path):
-    [verdict] = verdicts(tmp_path, formula)
-    assert not verdict["holds"]
 
 
 def test_derivation_of_a_definition_alone_is_not_counted_as_compared(tmp_path):

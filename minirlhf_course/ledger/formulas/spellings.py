@@ -24,73 +24,76 @@ _TOKEN_OF = (
     rf"\s*(?:{_OPEN})\(\s*[ya]_\{{?(?:i\s*,\s*)?t\}}?\s*{_BAR}\s*(?:x\s*,\s*)?[ys]_\{{?(?:i\s*,\s*)?<?\s*t\}}?\s*\)"
 )
 
-#: Patterns, and what replaces each, before the policies are named.
-_FONTS: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(r"\\(?:boldsymbol|mathbf|bm)\s*(?:\{([^{}]*)\}|(\\[A-Za-z]+|\w))"), lambda m: m[1] or m[2]),
-    (re.compile(r"\\mathbb\s*\{?\s*E\s*\}?|\\mathrm\s*\{\s*E\s*\}|\\operatorname\s*\{\s*E\s*\}"), r"\\E "),
-    (re.compile(r"\\mathcal\s*([A-Z])(?![A-Za-z])"), r"\\mathcal{\1}"),
-    (re.compile(r"\\(g|l|n)eq(?![A-Za-z])"), r"\\\1e "),
-    (re.compile(r"\\left\s*\\\{(.*?)\\right\s*\\\}", re.DOTALL), r"\\left(\1\\right)"),
-    (re.compile(r"\\(?:text|operatorname|mathop|mathit)\s*\{\s*clip\s*\}|\\clip(?![A-Za-z])"), r"\\mathrm{clip}"),
+#: A regular expression, and what replaces it.
+Spelling = tuple[str, str | Callable[[re.Match[str]], str]]
+
+#: Applied in this order, before the policies are named.
+_FONTS: list[Spelling] = [
+    (r"\\(?:boldsymbol|mathbf|bm)\s*(?:\{([^{}]*)\}|(\\[A-Za-z]+|\w))", lambda m: m[1] or m[2]),
+    (r"\\mathbb\s*\{?\s*E\s*\}?|\\mathrm\s*\{\s*E\s*\}|\\operatorname\s*\{\s*E\s*\}", r"\\E "),
+    (r"\\mathcal\s*([A-Z])(?![A-Za-z])", r"\\mathcal{\1}"),
+    (r"\\(g|l|n)eq(?![A-Za-z])", r"\\\1e "),
+    (r"(?s)\\left\s*\\\{(.*?)\\right\s*\\\}", r"\\left(\1\\right)"),
+    (r"\\(?:text|operatorname|mathop|mathit)\s*\{\s*clip\s*\}|\\clip(?![A-Za-z])", r"\\mathrm{clip}"),
 ]  # fmt: skip
 
 #: The same afterwards; applied in this order.
-_RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(r"\\(?:begin|end)\s*\{(?:align|equation|split|gather|multline|array)\*?\}(?:\{[lcr]+\})?"), " "),
-    (re.compile(r"\\(?:tag|label)\*?\s*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])"), " "),
-    (re.compile(r"\\(?:triangleq|coloneqq|equiv|doteq)(?![A-Za-z])|:\s*=|\\stackrel\s*\{[^{}]*\}\s*\{?=\}?"), " = "),
-    (re.compile(rf"(?:\\math(?:bb|rm|cal)\s*\{{?\s*D\s*\}}?|D)\s*_\s*(?:\{{\s*{_KL}\s*\}}|{_KL})"), r"\\KL "),
-    (re.compile(r"\\(?:text|textrm|mathrm|mathit|operatorname)\*?\s*\{\s*KL\s*\}"), r"\\KL "),
-    (re.compile(r"\|\||\\(?:Vert|parallel)(?![A-Za-z])|\\mathrel\{\\\|\}"), r"\\| "),
-    (re.compile(rf"{_X}\s*\\sim\s*{_DATA}\s*,\s*"), ""),
-    (re.compile(rf"\\E\s*_\s*\{{\s*{_X}\s*(?:\\sim\s*{_DATA}\s*)?\}}"), " "),
-    (re.compile(rf"\(\s*({_Y}|\\cdot)\s*{_BAR}\s*{_X}\s*\)"), r"(\1)"),
-    (re.compile(rf"\(\s*{_X}\s*,\s*({_Y}|\\cdot)\s*\)|\(\s*({_Y})\s*,\s*{_X}\s*\)"), lambda m: f"({m[1] or m[2]})"),
-    (re.compile(rf"\(\s*{_X}\s*\)"), " "),
-    (re.compile(r"\(\s*\\cdot\s*\)"), " "),
-    (re.compile(rf"{_OBJECTIVE}\s*\(\s*\\(?:theta|phi|psi)\s*\)"), r"\1 "),
-    (re.compile(rf"{_OBJECTIVE}\s*\(\s*\\pi(?:ref)?\s*(?:[;,]\s*\\piref\s*)?\)"), r"\1 "),
-    (re.compile(r"(?<![A-Za-z\\])r\s*_\s*(?:\{\s*\\(?:phi|psi)\s*\}|\\(?:phi|psi)(?![A-Za-z]))"), "r "),
-    (re.compile(r"([Pp]|\\pi(?:ref|old)?)\s*\(([^()|]*)\|([^()|]*)\)"), r"\1(\2\\mid \3)"),
-    (re.compile(rf"\(\s*(\\?[A-Za-z]+)\s*{_BAR}\s*x\s*\)"), r"(\1)"),
-    (re.compile(r"(\\mathcal\{L\}\s*_)\s*(?:\{\s*)?(?:\\(?:mathrm|text|textrm)\s*\{\s*)?([A-Za-z]{2,}|R)\s*\}*"), r"\1\\text{\2} "),
-    (re.compile(rf"(\\sim\s*{_ANY_POLICY})\s*\(\s*y'*\s*\)"), r"\1 "),
-    (re.compile(rf"({_ANY_POLICY})\s*\(\s*y'*\s*\)({_SPACE}\\\|)"), r"\1 \2"),
-    (re.compile(rf"(\\\|{_SPACE}{_ANY_POLICY})\s*\(\s*y'*\s*\)"), r"\1 "),
+_RULES: list[Spelling] = [
+    (r"\\(?:begin|end)\s*\{(?:align|equation|split|gather|multline|array)\*?\}(?:\{[lcr]+\})?", " "),
+    (r"\\(?:tag|label)\*?\s*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])", " "),
+    (r"\\(?:triangleq|coloneqq|equiv|doteq)(?![A-Za-z])|:\s*=|\\stackrel\s*\{[^{}]*\}\s*\{?=\}?", " = "),
+    (rf"(?:\\math(?:bb|rm|cal)\s*\{{?\s*D\s*\}}?|D)\s*_\s*(?:\{{\s*{_KL}\s*\}}|{_KL})", r"\\KL "),
+    (r"\\(?:text|textrm|mathrm|mathit|operatorname)\*?\s*\{\s*KL\s*\}", r"\\KL "),
+    (r"\|\||\\(?:Vert|parallel)(?![A-Za-z])|\\mathrel\{\\\|\}", r"\\| "),
+    (rf"{_X}\s*\\sim\s*{_DATA}\s*,\s*", ""),
+    (rf"\\E\s*_\s*\{{\s*{_X}\s*(?:\\sim\s*{_DATA}\s*)?\}}", " "),
+    (rf"\(\s*({_Y}|\\cdot)\s*{_BAR}\s*{_X}\s*\)", r"(\1)"),
+    (rf"\(\s*{_X}\s*,\s*({_Y}|\\cdot)\s*\)|\(\s*({_Y})\s*,\s*{_X}\s*\)", lambda m: f"({m[1] or m[2]})"),
+    (rf"\(\s*{_X}\s*\)", " "),
+    (r"\(\s*\\cdot\s*\)", " "),
+    (rf"{_OBJECTIVE}\s*\(\s*\\(?:theta|phi|psi)\s*\)", r"\1 "),
+    (rf"{_OBJECTIVE}\s*\(\s*\\pi(?:ref)?\s*(?:[;,]\s*\\piref\s*)?\)", r"\1 "),
+    (r"(?<![A-Za-z\\])r\s*_\s*(?:\{\s*\\(?:phi|psi)\s*\}|\\(?:phi|psi)(?![A-Za-z]))", "r "),
+    (r"([Pp]|\\pi(?:ref|old)?)\s*\(([^()|]*)\|([^()|]*)\)", r"\1(\2\\mid \3)"),
+    (rf"\(\s*(\\?[A-Za-z]+)\s*{_BAR}\s*x\s*\)", r"(\1)"),
+    (r"(\\mathcal\{L\}\s*_)\s*(?:\{\s*)?(?:\\(?:mathrm|text|textrm)\s*\{\s*)?([A-Za-z]{2,}|R)\s*\}*", r"\1\\text{\2} "),
+    (rf"(\\sim\s*{_ANY_POLICY})\s*\(\s*y'*\s*\)", r"\1 "),
+    (rf"({_ANY_POLICY})\s*\(\s*y'*\s*\)({_SPACE}\\\|)", r"\1 \2"),
+    (rf"(\\\|{_SPACE}{_ANY_POLICY})\s*\(\s*y'*\s*\)", r"\1 "),
     # E under a policy of something that depends on y is the mean over y
-    (re.compile(rf"\\E\s*_\s*(?:\{{\s*({_ANY_POLICY})\s*\}}|({_ANY_POLICY}))(?=\s*(?:\\[A-Za-z]+)?\s*[\[(][^=]*?\(\s*(y'*)\s*\))"),
+    (rf"\\E\s*_\s*(?:\{{\s*({_ANY_POLICY})\s*\}}|({_ANY_POLICY}))(?=\s*(?:\\[A-Za-z]+)?\s*[\[(][^=]*?\(\s*(y'*)\s*\))",
      lambda m: rf"\E_{{{m[3]}\sim{m[1] or m[2]} }}"),
-    (re.compile(r"([yas]'*)\s*\\in\s*\\mathcal\s*\{?\s*[YAS]\s*\}?"), r"\1 "),
+    (r"([yas]'*)\s*\\in\s*\\mathcal\s*\{?\s*[YAS]\s*\}?", r"\1 "),
 ]  # fmt: skip
 
 #: Other names of what :mod:`.derivation_signs` knows: prompts and samples, pairs, groups, tokens and values. Applied in this order,
 #: before :data:`_RULES`.
-_NAMES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(r"\\(?:mathrm|operatorname|text)\s*\{\s*(mean|std)\s*\}\s*(?:\\left)?\s*\(((?:[^()]|\([^()]*\))*)\)"), lambda m: _statistic(m)),
-    (re.compile(r"\\(?:hat|tilde|widehat|widetilde)\s*\{?\s*(\\E|A)\s*\}?"), r"\1 "),
-    (re.compile(r"\\(?:hat|widehat)\s*\{?\s*r\s*\}?\s*_\s*\{?\s*\\theta\s*\}?"), r"\\hat r "),
-    (re.compile(r"\\(hat|tilde|bar)\s*\{\s*([A-Za-z])\s*\}"), r"\\\1 \2"),
-    (re.compile(r"\\bar\s*R(?![A-Za-z])"), r"\\bar r"),
+_NAMES: list[Spelling] = [
+    (r"\\(?:mathrm|operatorname|text)\s*\{\s*(mean|std)\s*\}\s*(?:\\left)?\s*\(((?:[^()]|\([^()]*\))*)\)", lambda m: _statistic(m)),
+    (r"\\(?:hat|tilde|widehat|widetilde)\s*\{?\s*(\\E|A)\s*\}?", r"\1 "),
+    (r"\\(?:hat|widehat)\s*\{?\s*r\s*\}?\s*_\s*\{?\s*\\theta\s*\}?", r"\\hat r "),
+    (r"\\(hat|tilde|bar)\s*\{\s*([A-Za-z])\s*\}", r"\\\1 \2"),
+    (r"\\bar\s*R(?![A-Za-z])", r"\\bar r"),
     # a sum over the data: every pair by itself
-    (re.compile(r"\\frac\s*\{?1\}?\s*\{?[NMBn]\}?\s*\\sum_\{i=1\}\^\{?[NMBn]\}?(?=.*y_\{?[wl]\}?\^)"), ""),
-    (re.compile(r"\b(x|y_\{?[wl+-]\}?)(?:\^\{\(i\)\}|_\{?i\}?(?=\s*[,)]))"), r"\1"),
-    (re.compile(r"y\s*(?:_|\^)\s*(?:\{\s*)?(?:\\text\{)?(?:w(?:in)?|c(?:hosen)?|\+|1)(?![A-Za-z(])\s*\}*"), r"\\yw "),
-    (re.compile(r"y\s*(?:_|\^)\s*(?:\{\s*)?(?:\\text\{)?(?:l(?:ose)?|\\ell|r(?:ejected)?|-|2)(?![A-Za-z(])\s*\}*"), r"\\yl "),
-    (re.compile(rf"\\E\s*_\s*\{{[^{{}}=]*\\sim\s*{_DATA}\s*\}}"), " "),
-    (re.compile(rf"[pP](?:_\\\w+)?\s*\(\s*({_Y})\s*\\succ\s*({_Y})\s*(?:{_BAR}\s*x\s*)?\)"), r"p(\1\\succ \2)"),
+    (r"\\frac\s*\{?1\}?\s*\{?[NMBn]\}?\s*\\sum_\{i=1\}\^\{?[NMBn]\}?(?=.*y_\{?[wl]\}?\^)", ""),
+    (r"\b(x|y_\{?[wl+-]\}?)(?:\^\{\(i\)\}|_\{?i\}?(?=\s*[,)]))", r"\1"),
+    (r"y\s*(?:_|\^)\s*(?:\{\s*)?(?:\\text\{)?(?:w(?:in)?|c(?:hosen)?|\+|1)(?![A-Za-z(])\s*\}*", r"\\yw "),
+    (r"y\s*(?:_|\^)\s*(?:\{\s*)?(?:\\text\{)?(?:l(?:ose)?|\\ell|r(?:ejected)?|-|2)(?![A-Za-z(])\s*\}*", r"\\yl "),
+    (rf"\\E\s*_\s*\{{[^{{}}=]*\\sim\s*{_DATA}\s*\}}", " "),
+    (rf"[pP](?:_\\\w+)?\s*\(\s*({_Y})\s*\\succ\s*({_Y})\s*(?:{_BAR}\s*x\s*)?\)", r"p(\1\\succ \2)"),
     # a sample of a group, and its place in a ranking
-    (re.compile(rf"y\s*[_^]\s*\{{\s*(?:\\[a-z]+)?\s*\(\s*{_LETTER}\s*\)\s*\}}"), r"y_\1"),
-    (re.compile(rf"(?<![A-Za-z\\])[rR](?:_\\(?:phi|psi|theta))?\s*\(\s*(?:x\s*,\s*)?y_\{{?{_LETTER}\}}?\s*(?:,\s*x\s*)?\)"), r"r_\1 "),
-    (re.compile(rf"(?<![A-Za-z\\])R\s*_\s*\{{?{_LETTER}\}}?"), r"r_\1 "),
-    (re.compile(rf"(?<![A-Za-z\\])A\s*(?:_\{{\s*{_LETTER}\s*,\s*t\s*\}}|\^\{{\s*\(\s*{_LETTER}\s*\)\s*\}})"), lambda m: f"A_{m[1] or m[2]} "),
-    (re.compile(r"\\sigma(?:_\{?[rR]\}?)?(?=\s*(?:[+}=]|$))"), r"\\sigma_r "),
+    (rf"y\s*[_^]\s*\{{\s*(?:\\[a-z]+)?\s*\(\s*{_LETTER}\s*\)\s*\}}", r"y_\1"),
+    (rf"(?<![A-Za-z\\])[rR](?:_\\(?:phi|psi|theta))?\s*\(\s*(?:x\s*,\s*)?y_\{{?{_LETTER}\}}?\s*(?:,\s*x\s*)?\)", r"r_\1 "),
+    (rf"(?<![A-Za-z\\])R\s*_\s*\{{?{_LETTER}\}}?", r"r_\1 "),
+    (rf"(?<![A-Za-z\\])A\s*(?:_\{{\s*{_LETTER}\s*,\s*t\s*\}}|\^\{{\s*\(\s*{_LETTER}\s*\)\s*\}})", lambda m: f"A_{m[1] or m[2]} "),
+    (r"\\sigma(?:_\{?[rR]\}?)?(?=\s*(?:[+}=]|$))", r"\\sigma_r "),
     # a token, and the step of an episode
-    (re.compile(rf"({_ANY_POLICY}){_TOKEN_OF}"), r"\1(a_t\\mid s_t)"),
-    (re.compile(r"(?<![A-Za-z\\])r_\{?t\}?\s*\(\s*\\theta\s*\)"), r"\\rho_t "),
-    (re.compile(r"(?<![A-Za-z\\])A\s*_\s*\{?t\}?\s*\^\s*\{(?:[^{}]|\{[^{}]*\})*\}"), "A_t "),
-    (re.compile(r"(?<![A-Za-z\\])([VQAd])\s*(?:\^\s*\{?\s*\\pi\s*\}?|_\s*\{?\s*\\(?:pi|phi|psi)\s*\}?)(?=\s*\()"), r"\1"),
-    (re.compile(r"(?<![A-Za-z\\])([VQ])\s*\^\s*\{?\s*(?:\*|\\star|\\ast)\s*\}?"), r"\1^*"),
-    (re.compile(rf"(?<![A-Za-z\\])R\s*\(\s*(?:x\s*,\s*)?({_Y})\s*(?:,\s*x\s*)?\)"), r"r(\1)"),
+    (rf"({_ANY_POLICY}){_TOKEN_OF}", r"\1(a_t\\mid s_t)"),
+    (r"(?<![A-Za-z\\])r_\{?t\}?\s*\(\s*\\theta\s*\)", r"\\rho_t "),
+    (r"(?<![A-Za-z\\])A\s*_\s*\{?t\}?\s*\^\s*\{(?:[^{}]|\{[^{}]*\})*\}", "A_t "),
+    (r"(?<![A-Za-z\\])([VQAd])\s*(?:\^\s*\{?\s*\\pi\s*\}?|_\s*\{?\s*\\(?:pi|phi|psi)\s*\}?)(?=\s*\()", r"\1"),
+    (r"(?<![A-Za-z\\])([VQ])\s*\^\s*\{?\s*(?:\*|\\star|\\ast)\s*\}?", r"\1^*"),
+    (rf"(?<![A-Za-z\\])R\s*\(\s*(?:x\s*,\s*)?({_Y})\s*(?:,\s*x\s*)?\)", r"r(\1)"),
 ]  # fmt: skip
 
 _POLICY = re.compile(
@@ -126,7 +129,7 @@ def _statistic(match: re.Match[str]) -> str:
 def spelled(latex: str) -> str:
     """Return a formula, or the key of a legend, in the signs of the reader."""
     for pattern, by in _FONTS:
-        latex = pattern.sub(by, latex)
+        latex = re.sub(pattern, by, latex)
     latex = _POLICY.sub(_policy, latex)
     if re.search(rf"{_BAR}\s*q(?![A-Za-z])", latex) or re.search(
         r"\(\s*q\s*,\s*o", latex
@@ -135,7 +138,7 @@ def spelled(latex: str) -> str:
     if re.search(rf"y'*\s*{_BAR}\s*s(?![A-Za-z_])", latex):  # the prompt as the state of a bandit
         latex = re.sub(r"(?<![A-Za-z\\])s(?![A-Za-z_'])", "x", latex)
     for pattern, by in (*_NAMES, *_RULES):
-        latex = pattern.sub(by, latex)
+        latex = re.sub(pattern, by, latex)
     return latex
 
 
