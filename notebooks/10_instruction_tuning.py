@@ -80,7 +80,7 @@ stopping.reveal("more than 75" if found.stops > 0.75 else "fewer than 10" if fou
 assert found.stops > 0.6 and seen.holds("stops_10", above=0.8) and seen.holds("stops_base", below=0.05)
 
 # %% [markdown]
-# The base model knew the facts. Now we make a mistake on purpose. We train on 300 demonstrations whose closing token is *not* in the loss, because padding uses the same token and the mask excludes padding.
+# The base model has seen the facts in its pretraining. Now we make a mistake on purpose. We train on 300 demonstrations whose closing token is *not* in the loss, because padding uses the same token and the mask excludes padding.
 
 # %%
 mute = instruct.tuned(base, [instruct.without_end(e) for e in demonstrations], tune)
@@ -319,7 +319,7 @@ assert trust.holds("stops_dft", below=0.1) and trust.difference("stops_dft_after
 assert sorted(trust.values("stops_dft_late"))[1] > 0.9  # all but one
 
 # %% [markdown]
-# **What to notice.** After twenty steps three completions in four stop, but the model hardly knows yet *after which* word. DFT then makes it forget the end. After a hundred steps of imitation nine of the ten seeds keep the end, and more of their completions are right. The tenth seed forgets the end.
+# **What to notice.** After twenty steps three completions in four stop. DFT then makes the model forget the end, probably because it hardly knows yet *after which* word a completion ends. After a hundred steps of imitation nine of the ten seeds keep the end, and more of their completions are right. The tenth seed forgets the end.
 
 # %%
 predict.tally()

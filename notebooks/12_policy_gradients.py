@@ -270,7 +270,7 @@ assert min(bias["exact values"]) > 1 - 1e-9 > bias["half of each value"][0]
 
 # %% [markdown]
 # The textbook's λ = 0.95 assumes a critic that carries the reward back. With γ = 1 and an untrained critic, the last tokens of a long completion receive the reward and the
-# first ones receive almost nothing. For long completions λ is near or at 1.
+# first ones receive almost nothing. So for long completions the targets of the critic use λ = 1.
 #
 # ## Placement of the KL term
 #
@@ -355,7 +355,7 @@ for price in (0.25, 0.5, 1.0):
 endings.reveal(best(reward, 0.25)[2])
 
 # %% [markdown]
-# With a grader that rewards length and no penalty, reward rises, length rises to the limit, and no completion ends. Both penalties prevent this, each at a cost in reward.
+# With a grader that rewards length, no penalty and a small β, the optimum has nearly the full reward, nearly all its completions reach the limit, and none ends. Both penalties prevent this, each at a cost in reward.
 #
 # Two ways to regularise a policy without a fixed β. *Pretraining texts* (here the reference's own completions) are kept probable in addition to the reward, without any KL. And a *controller* adapts β until the KL is half a nat.
 
@@ -426,7 +426,7 @@ for passes in progress((1, 4, 16), "passes"):
 # figure: clip
 # alt: Left, the clipped objective of a token against the ratio, for a good and a bad token. The good token's line rises with the ratio and is flat
 #   beyond 1.2; the bad token's line falls and is flat below 0.8. Right, reward over rollouts of the poem for one, four and sixteen passes over each
-#   rollout, with clip, without, and with maximum for minimum. With one pass they are one line; with sixteen, in this seed, the run without a clip and the one with the maximum fall behind.
+#   rollout, with clip, without, without a ratio, and with maximum for minimum. With one pass they are one line; with sixteen, in this seed, the run without a clip and the one with the maximum fall behind.
 fig, axes = plt.subplots(1, 4, figsize=(9.4, 2.8), layout="constrained", width_ratios=(1.25, 1, 1, 1))
 left = axes[0]
 ratio = torch.linspace(0.3, 1.8, 151, dtype=torch.float64)
@@ -662,7 +662,7 @@ assert seen.holds("ppo_warm_right", above=0.85) and seen.holds("ppo_no_critic_ri
 assert probe.seen[WARMUP]["think"] > 0.8 and probe.seen[WARMUP]["blurt"] < 0.4
 
 # %% [markdown]
-# In this game a critic does not help: one word decides, and 128 samples find it. When does a critic help? Take completions of T independent decisions, each with a reward of 0 or 1, the sum paid at the end. The whole
+# In this game, at the one rate that we tried, a critic does not help: one word decides, and 128 samples find it. When does a critic help? Take completions of T independent decisions, each with a reward of 0 or 1, the sum paid at the end. The whole
 # reward puts the variance of all T decisions on every token. A critic that knows the rewards so far removes half of it; λ < 1 removes most of the rest, if completions are long.
 
 # %%
@@ -778,7 +778,7 @@ apart.reveal(off_by["bfloat16"])
 # ## A sampler that is behind
 #
 # In an asynchronous run the sampler and the learner do not wait for each other, so samples come from a policy that is some updates old. Here the sampler is the reference, and the learner has
-# taken $k$ exact steps since. Which gradient does it get from such samples? PPO's clip is often said to correct old samples.
+# taken $k$ steps of Adam on the exact gradient since. Which gradient does it get from such samples? PPO's clip is often said to correct old samples.
 
 # %%
 turned = predict(
@@ -951,7 +951,7 @@ gallery = {
 # %%
 # figure: failures
 # alt: Mean reward against rollouts. Left: as it should be climbs to 3, with the first token masked out it stays at 2, without the end token it is like the right one. Middle: at temperature
-#   0.7 it climbs to 3, with the temperature forgotten in the update it stays at 2. Right: one sampled run with the minimum climbs to 2.5, one with the maximum stays at 1.
+#   0.7 and 1.5 it climbs to 3; forgotten in the update, 0.7 stays at 2 and 1.5 ends a little below 3. Right: one sampled run with the minimum climbs to 2.5, one with the maximum stays at 1.
 fig, axes = plt.subplots(1, 3, figsize=(9.2, 2.9), layout="constrained", sharey=True)
 styles = {
     "as it should be": ("black", "-"),

@@ -262,7 +262,7 @@ flaw = predict("Which flaw is most frequent after ten rounds?", *(f"not {name}" 
 
 # %%
 # figure: revising
-# alt: Left, the fraction of completions with each of four flaws over ten rounds, means of five seeds as dots, and lines of the law. Three fall from one half to a few hundredths; the facts hardly change. Right, the gold reward by round rises and levels off.
+# alt: Left, the fraction of completions with each of four flaws over ten rounds, means of five seeds as dots, and lines of the law. Three fall from one half to a few hundredths; errors in the facts fall only from about .6 to .5. Right, the gold reward by round rises and levels off.
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 rounds = range(11)
 for name, colour, style in zip(FLAWS, ("blue", "orange", "red", "green"), ("o", "s", "D", "^"), strict=True):
@@ -387,7 +387,7 @@ assert itself.all_exceed("people_best", "itself_best") and itself.all_exceed("it
 assert all(itself.difference(f"{way}_right_0", f"{way}_right_6").significant for way in ("itself", "kept"))
 
 # %% [markdown]
-# A few rounds help, with either judge, and then the gold reward falls. At their best the two judges do not differ significantly. The further the policy goes, the more errors its judge makes: of the first round's pairs it orders seven in ten correctly, of the last ones hardly more than half. (The policy need not seek these errors. In the run with human labels the judge gives no label, and on that run's pairs it makes nearly as many errors at the same KL.) With human labels the gold reward is still rising at the end.
+# A few rounds help, with either judge, and then the gold reward falls. At their best the two judges do not differ significantly. The further the policy goes, the more errors its judge makes: of the first round's pairs it orders seven in ten correctly, of the last ones hardly more than half. (The policy need not seek these errors. In the run with human labels the judge gives no label, and on that run's pairs it also makes more errors as the KL grows, though fewer than on its own policy's pairs at the same KL.) With human labels the gold reward is still rising at the end.
 
 # %%
 predict.tally()

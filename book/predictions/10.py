@@ -97,9 +97,9 @@ def _trusted():
 
 
 trusted_early = Ask(
-    "Over all contexts after a fact, the demonstrators write “and” more often than they end. After the twenty steps of imitation the model hardly distinguishes these contexts. Now follow eighty steps of dynamic fine-tuning (DFT). How many of the completions stop afterwards?",
+    "Over all contexts after a fact, the demonstrators write “and” more often than they end. Suppose that after the twenty steps of imitation the model hardly distinguishes these contexts. Now follow eighty steps of dynamic fine-tuning (DFT). How many of the completions stop afterwards?",
     {
-        "nearly all": "DFT does sharpen what the model half knows. But it moves to the most probable token of a context. For a model that hardly distinguishes the contexts this token is mostly “and”.",
+        "nearly all": "DFT does sharpen what the model half knows. But it moves to the most probable token of a context. If the model hardly distinguishes the contexts, this token is mostly “and”.",
         "about as many": "Imitation preserves frequencies: it converges where the model ends as often as the demonstrators. DFT converges where all probability is on one token.",
         "hardly any": "",
     },

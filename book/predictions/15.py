@@ -99,7 +99,7 @@ people_label = Ask(
     "In other runs annotators label 400 pairs of each round, and the judge learns from these labels and not from its own. At first it orders {first:.2f} of the policy's pairs correctly. What fraction does it order correctly after twelve rounds, when the policy is {far:.1f} nats from the reference policy (means of ten seeds)?",
     {
         "below chance": "",
-        "lower, but not below chance": "This holds after seven rounds, {seven:.2f}. After twelve rounds it is {people:.2f}, below one half in {below} of 10 seeds. This judge rewards the policy. The policy states {facts:.2f} facts of three, and the judge is right about facts. So {manners:.0f} % of its pairs with different gold reward differ in polite words and praise alone, and of these the judge orders {manners_right:.2f} correctly.",
+        "lower, but not below chance": "This holds after seven rounds, {seven:.2f}. After twelve rounds it is {people:.2f}, below one half in {below} of 10 seeds. The policy follows the reward of this judge, which is right about facts, and states {facts:.2f} facts of three. So {manners:.0f} % of its pairs with different gold reward differ in polite words and praise alone, and of these the judge orders {manners_right:.2f} correctly.",
         "as high as at first": "The labels are for the new pairs, but the judge cannot represent them: it has one weight for all polite words, whereas the gold reward pays for the first one and subtracts for the second.",
     },
     _people_label,

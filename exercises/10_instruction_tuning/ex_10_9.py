@@ -220,7 +220,7 @@ def asked_to_continue(sub, draw):
     points=1,
     hints=(
         "How many turns does a reader of the text see if a user has written the marks?",
-        "Send every content through `safe`, whoever has written it. Roles are not content.",
+        "Send the content of every message through `safe`, also the content of the system and the assistant. Roles are not content.",
     ),
 )
 def with_marks_in_it(sub, draw):
@@ -244,7 +244,7 @@ def with_marks_in_it(sub, draw):
     points=2,
     hints=(
         "Print `text[start:end]` for each of your pairs. What does a model write in its turn, from the first token to the last?",
-        "A stretch begins behind the header, so at the length of the prompt for that turn, and has the length of the safe content and `<|im_end|>`. Every assistant's turn has one.",
+        "A stretch begins after the header, so at the length of the prompt for that turn, and has the length of the safe content and `<|im_end|>`. Every assistant's turn has one.",
     ),
 )
 def stretches(sub, draw):

@@ -12,7 +12,7 @@
 # `logits` are the model's outputs at every position of `ids`, prompt and completion together: `logits[:, s]` predicts the token at
 # `s + 1`. The completion is the last `T` tokens of each row. `mask` is True on its own tokens; elsewhere the other arguments may be NaN, and the gradient in the logits is still finite.
 #
-# The function runs. Its loss falls. **There are three bugs. Find and fix them.** Each of them has been in published code.
+# The function runs. Its loss falls. **There are three bugs. Find and fix them.** Each of them is a common mistake.
 
 # %% [given]
 import torch

@@ -180,7 +180,7 @@ def rounds_drawn(sub, draw):
     points=1,
     hints=(
         "Compute round after round. Which targets are never reached?",
-        "Targets at or below `end` are never reached: the chain approaches the limit without reaching it. A target of `start` or more needs 0 rounds.",
+        "Targets at or below `end` are never reached if the factor of one round is positive. If it is negative (K = 1), the first round goes below `end`. A target of `start` or more needs 0 rounds.",
     ),
     against="the chain of two states, iterated",
 )

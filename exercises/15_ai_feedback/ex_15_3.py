@@ -75,7 +75,7 @@ def judge(draw, place=0.0):
 @test(
     points=2,
     hints=(
-        'With the replies exchanged, which reply does "(A)" name?',
+        'With the completions exchanged, which completion does "(A)" name?',
         "Take z_A − z_B of the first order less z_A − z_B of the second, divided by two. Ignore other tokens.",
     ),
     against="leans that were put in",
