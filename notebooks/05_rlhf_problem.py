@@ -40,8 +40,8 @@ predict = Predictions("05")
 
 # %%
 # NBVAL_CHECK_OUTPUT
-print(f"{world.question!r}: {len(ref)} possible replies\n")
-print("reply              reference  reward model  truth")
+print(f"{world.question!r}: {len(ref)} possible completions\n")
+print("completion         reference  reward model   gold")
 for n in ref.argsort(descending=True)[:10].tolist():
     print(f"{world.replies[n]:18} {ref[n]:9.3f} {reward[n]:13.1f} {gold[n]:6.1f}")
 n = reward.argmax()
@@ -69,19 +69,19 @@ def tilt(probs, rewards, beta):
     return weights / weights.sum()
 
 
-three, earns = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, -1.0]], dtype=torch.float64)
-best = tilt(three, earns, 1.0)
-torch.testing.assert_close(best, rlhf.optimal_logps(three.log(), earns, beta=1.0).exp())
+three, scores = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, -1.0]], dtype=torch.float64)
+best = tilt(three, scores, 1.0)
+torch.testing.assert_close(best, rlhf.optimal_logps(three.log(), scores, beta=1.0).exp())
 print("best policy:", [round(p, 6) for p in best.tolist()])
-print(f"its reward {best @ earns:.6f}, its KL {exact.divergence(best, three):.6f}")
-print(f"objective  {exact.regularised_value(best, three, earns, 1.0):.6f} = β log Z")
+print(f"its reward {best @ scores:.6f}, its KL {exact.divergence(best, three):.6f}")
+print(f"objective  {exact.regularised_value(best, three, scores, 1.0):.6f} = β log Z")
 
 # %% [markdown]
 # Now the forty completions, from a β so large that the policy stays at the reference to a β so small that it ignores the reference.
 
 # %%
-truth = predict(
-    "β gets smaller and smaller. What does the true worth of the replies do?",
+goes = predict(
+    "β gets smaller and smaller. What does the mean gold reward of the completions do?",
     "it rises",
     "it falls",
     "it rises, then falls",
@@ -90,22 +90,22 @@ truth = predict(
 
 # %%
 # NBVAL_CHECK_OUTPUT
-worths = []
-print("   β       KL  reward  truth   likeliest reply")
+golds = []
+print("   β       KL  reward   gold   most probable completion")
 for beta in (1000, 4, 2, 1, 0.7, 0.5, 0.25, 0.1, 0.03):
     p = tilt(ref, reward, beta)
     top = int(p.argmax())
     print(
         f"{beta:6g} {exact.divergence(p, ref):7.3f} {p @ reward:7.3f} {p @ gold:6.2f}   {world.replies[top]} ({p[top]:.2f})"
     )
-    worths.append(float(p @ gold))
-middle = worths[1:-1]
-if max(middle) > max(worths[0], worths[-1]):
-    truth.reveal("it rises, then falls")
-elif min(middle) < min(worths[0], worths[-1]):
-    truth.reveal("it falls, then rises")
+    golds.append(float(p @ gold))
+middle = golds[1:-1]
+if max(middle) > max(golds[0], golds[-1]):
+    goes.reveal("it rises, then falls")
+elif min(middle) < min(golds[0], golds[-1]):
+    goes.reveal("it falls, then rises")
 else:
-    truth.reveal("it rises" if worths[-1] > worths[0] else "it falls")
+    goes.reveal("it rises" if golds[-1] > golds[0] else "it falls")
 
 # %% [markdown]
 # The reward rises all the way down the table. The gold reward rises, is highest near β = 0.8, and then
@@ -124,7 +124,7 @@ BETAS = (2.0, 1.0, 0.5, 0.25)
 
 
 def train(recipe, config=TOY_RUN):
-    """A copy of the reference, trained: its distribution over the replies, and its history."""
+    """A copy of the reference, trained: its distribution over the completions, and its history."""
     policy = copy.deepcopy(world.reference)
     history = train_toy(policy, reward[None], recipe, config, ref_model=world.reference, monitors={"gold": gold[None]})
     return policy.distribution()[0].detach(), history
@@ -139,7 +139,7 @@ for recipe in (RLOO, GRPO):
 
 # %%
 def place(p):
-    """Where a policy stands: (KL, reward, truth)."""
+    """Where a policy stands: (KL, reward, gold reward)."""
     return tuple(float(x) for x in (exact.divergence(p, ref), p @ reward, p @ gold))
 
 
@@ -195,7 +195,7 @@ left.legend(loc="lower right", facecolor="white", edgecolor="none", framealpha=0
 right.plot(curve[:, 0], curve[:, 2], color=PALETTE["black"], lw=1.5)
 right.axhline(float(ref @ gold), color="0.6", lw=0.8, ls=":")
 right.annotate("the reference", (6.2, float(ref @ gold)), (0, 3), textcoords="offset points", ha="right", color="0.4")
-right.set(xlabel="KL from the reference, nats", ylabel="true worth", xlim=(-0.1, 6.3))
+right.set(xlabel="KL from the reference, nats", ylabel="gold reward", xlim=(-0.1, 6.3))
 plt.show()
 
 # %% [markdown]
@@ -240,14 +240,16 @@ for ax, (title, p) in zip(
     {"at the start": ref, "RLOO, trained": trained["rloo", beta], "GRPO, trained": trained["grpo", beta]}.items(),
     strict=True,
 ):
-    earned = reward - beta * (p / ref).log()
+    regularised = reward - beta * (p / ref).log()
     ax.axhline(value, color=PALETTE["purple"], lw=1, ls="--")
-    ax.scatter(reward, earned, s=4 + 500 * p, color=PALETTE["blue"], alpha=0.6, lw=0)
-    mean = p @ earned
+    ax.scatter(reward, regularised, s=4 + 500 * p, color=PALETTE["blue"], alpha=0.6, lw=0)
+    mean = p @ regularised
     ax.set(
-        title=f"{title}: spread {float((p @ (earned - mean) ** 2).sqrt()):.2f}", xlabel="reward r(y)", ylim=(-0.3, 3.2)
+        title=f"{title}: std. dev. {float((p @ (regularised - mean) ** 2).sqrt()):.2f}",
+        xlabel="reward r(y)",
+        ylim=(-0.3, 3.2),
     )
-axes[0].set_ylabel("earned, KL charge paid")
+axes[0].set_ylabel("reward minus KL penalty")
 axes[0].annotate("β log Z", (0, value), (0, 4), textcoords="offset points", color=PALETTE["purple"])
 plt.show()
 
@@ -335,7 +337,7 @@ assert at_rest.all_exceed("zscore_grad_norm", "rloo_grad_norm")
 # NBVAL_CHECK_OUTPUT
 beta = rlhf.beta_for_kl(ref.log(), reward, budget=0.5)
 kl, r, g = place(tilt(ref, reward, beta))
-print(f"0.5 nats: β = {beta:.4f}, reward {r:.3f}, truth {g:.3f}")
+print(f"0.5 nats: β = {beta:.4f}, reward {r:.3f}, gold {g:.3f}")
 (kl_a, r_a, _), (kl_b, r_b, _) = (place(tilt(ref, reward, beta * x)) for x in (1.001, 0.999))  # on either side of it
 print(f"slope of the frontier there: {(r_b - r_a) / (kl_b - kl_a):.3f}")
 reward_rate, kl_rate = rlhf.frontier_rates(ref.log(), reward, beta=beta)
@@ -362,7 +364,7 @@ policy[state[mask], tokens[mask]] = ref_logps.exp()[mask]
 values = mdp.policy_values(transitions, step_rewards, policy, gamma=1.0)
 print(f"{len(values)} states; transitions are only ever {sorted(set(transitions.flatten().tolist()))}")
 print(f"Bellman, from the empty prefix: {values[0]:.6f}")
-print(f"bandit, sum over replies:       {ref @ reward:.6f}")
+print(f"bandit, sum over completions:   {ref @ reward:.6f}")
 
 # %% [markdown]
 # The two views also have the same **gradient**. We compare three kinds of credit with PyTorch's derivative of the objective,
@@ -373,8 +375,8 @@ print(f"bandit, sum over replies:       {ref @ reward:.6f}")
 off = predict(
     "Which of the three differ from the exact gradient?",
     "none",
-    "its own charge only",
-    "the whole return and its own charge only",
+    "its own KL penalty only",
+    "the whole return and its own KL penalty only",
     "all three",
 )
 
@@ -391,7 +393,7 @@ to_go = rlhf.regularised_return_to_go(logps.detach(), ref_logps, reward, mask, b
 
 
 def gradient(credit):
-    """E[Σ_t credit_t ∇log π(y_t)], every reply weighted with its probability."""
+    """E[Σ_t credit_t ∇log π(y_t)], every completion weighted with its probability."""
     return torch.autograd.grad((probs.detach()[:, None] * credit * logps).sum(), half.table, retain_graph=True)[0]
 
 
@@ -399,7 +401,7 @@ objective = exact.regularised_value(probs, ref, reward, beta)
 automatic = torch.autograd.grad(objective, half.table, retain_graph=True)[0]
 own = reward[:, None] - beta * (logps.detach() - ref_logps)
 print("credit given to a token     largest difference from the exact gradient")
-credits = {"the whole return": whole, "the return to go": to_go, "its own charge only": own}
+credits = {"the whole return": whole, "the return to go": to_go, "its own KL penalty only": own}
 errors = {name: float((gradient(credit) - automatic).abs().max()) for name, credit in credits.items()}
 for name, error in errors.items():
     print(f"{name:27} {error:.4f}")
@@ -458,7 +460,7 @@ for _ in range(3):  # three tokens deep, three sweeps
 tilted = rlhf.optimal_logps(policy.log(), q, beta=beta)  # (S, V): the best next token after each prefix
 token_by_token = torch.where(mask, tilted[state, tokens.clamp(max=3)], 0.0).sum(-1).exp()
 print(
-    f"soft value of the empty prefix {soft[0]:.6f}, β log Z over whole replies {rlhf.optimal_value(ref.log(), reward, beta=beta):.6f}"
+    f"soft value of the empty prefix {soft[0]:.6f}, β log Z over whole completions {rlhf.optimal_value(ref.log(), reward, beta=beta):.6f}"
 )
 print("same policy:", torch.allclose(token_by_token, tilt(ref, reward, beta)))
 
@@ -488,9 +490,7 @@ backwards = progress((0.5, 2.0), "reversed")
 failures |= {("reversed", beta): train(RLOO.with_(beta=beta, estimator=upside_down))[1] for beta in backwards}
 failures["no KL", 0.0] = train(RLOO.with_(kl=None))[1]
 for (name, beta), history in failures.items():
-    print(
-        f"{name:8} β = {beta:3g}   KL in the end {history['exact_kl'][-1]:.3f}, truth {history['exact_gold'][-1]:.2f}"
-    )
+    print(f"{name:8} β = {beta:3g}   KL at the end {history['exact_kl'][-1]:.3f}, gold {history['exact_gold'][-1]:.2f}")
 held = [failures["reversed", beta]["exact_kl"][-1] < 1.5 for beta in (0.5, 2.0)]
 tighter.reveal(tighter.choices[held[0] + 2 * held[1]])
 
@@ -510,7 +510,7 @@ for (name, beta), history in failures.items():
     if name == "right":
         axes[0].axhline(place(tilt(ref, reward, beta))[0], color="0.5", lw=0.8, ls=":")
 axes[0].set(xlabel="step", ylabel="KL from the reference, nats")
-axes[1].set(xlabel="step", ylabel="true worth")
+axes[1].set(xlabel="step", ylabel="gold reward")
 axes[0].legend(frameon=False)
 plt.show()
 
@@ -536,9 +536,9 @@ assert failures["no KL", 0.0]["exact_gold"][-1] < 0 and seen.holds("no_kl_gold",
 p = three
 print("round     p₁   KL from the first reference   p₁ of a single round at β = 1/round")
 for n in range(1, 6):
-    p = tilt(p, earns, 1.0)
+    p = tilt(p, scores, 1.0)
     print(
-        f"{n:5}  {p[0]:.3f}   {exact.divergence(p, three):.3f}                         {tilt(three, earns, 1 / n)[0]:.3f}"
+        f"{n:5}  {p[0]:.3f}   {exact.divergence(p, three):.3f}                         {tilt(three, scores, 1 / n)[0]:.3f}"
     )
 
 # %% [markdown]
@@ -549,7 +549,7 @@ for n in range(1, 6):
 
 # %%
 tokens_seen = sum(failures["right", 0.5]["completion_length"]) * TOY_RUN.batch_size * TOY_RUN.num_generations
-print(f"one run: {TOY_RUN.max_steps} rollouts of {TOY_RUN.batch_size} prompts × {TOY_RUN.num_generations} replies")
+print(f"one run: {TOY_RUN.max_steps} rollouts of {TOY_RUN.batch_size} prompts × {TOY_RUN.num_generations} completions")
 print(
     f"       = {TOY_RUN.max_steps * TOY_RUN.batch_size * TOY_RUN.num_generations} episodes, {tokens_seen:.0f} tokens\n"
 )

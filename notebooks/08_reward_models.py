@@ -60,7 +60,7 @@ same = predict(
 # NBVAL_CHECK_OUTPUT
 before, after = loss(chosen, rejected).mean(), loss(chosen - 5, rejected - 5).mean()
 print(f"mean loss {before:.6f}, after taking 5 from every reward {after:.6f}")
-print("σ(reward) of the chosen replies before:", [round(x, 3) for x in chosen.sigmoid().tolist()])
+print("σ(reward) of the chosen completions before:", [round(x, 3) for x in chosen.sigmoid().tolist()])
 print("                               after: ", [round(x, 3) for x in (chosen - 5).sigmoid().tolist()])
 same.reveal("it stays the same" if abs(before - after) < 1e-6 else "it grows by 5" if after > before else "it shrinks")
 
@@ -95,8 +95,8 @@ def batch(side):
 wrong_share = predict(
     "Padded on the left: which of the rewards are wrong?",
     "none",
-    "only those of the shortest",
-    "all but those of the longest",
+    "only the reward of the shortest",
+    "all except the reward of the longest",
 )
 
 # %%
@@ -111,7 +111,11 @@ print(
     f"by attention_mask.sum(1) - 1: {share:.0%} of the rewards are wrong; correlation with the right ones {agree:.2f}"
 )
 wrong_share.reveal(
-    "none" if share == 0 else "only those of the shortest" if share < 0.5 else "all but those of the longest"
+    "none"
+    if share == 0
+    else "only the reward of the shortest"
+    if share < 0.5
+    else "all except the reward of the longest"
 )
 
 # %%
@@ -127,7 +131,7 @@ assert float((right - left).abs().max()) < 1e-4 and share > 0.5
 # %%
 sums = Trained(*zoo.load("running-sum-sft"))
 prompt = RUNNING_SUM.prompts("test")[0]
-example = write(sums.tokenizer, prompt, (0, 0, 0, 3, 0, 0))  # a slip in the fourth step
+example = write(sums.tokenizer, prompt, (0, 0, 0, 3, 0, 0))  # an error in the fourth step
 print("prompt:", prompt)
 for number, line in enumerate(example.lines, 1):
     print(f"  step {number}:  {line}{'   <- wrong' if number == 4 else ''}")
@@ -138,7 +142,7 @@ print("the answer is", "right" if example.right else "wrong")
 
 # %%
 recovers = predict(
-    "One step after the slip, which of these heads says again that all is well?",
+    "One step after the error, which of these heads says again that all is well?",
     "process",
     "outcome",
     "value",
@@ -185,7 +189,7 @@ for ax, (title, names, limits) in zip(axes, panels, strict=True):
     for name in names:
         colour, style = looks[name]
         ax.plot(steps, one[name], style, color=colour, ms=4, lw=1.4, label=name)
-    ax.set(title=title, xlabel="step (slip: 4)", xticks=list(steps))
+    ax.set(title=title, xlabel="step (error: 4)", xticks=list(steps))
     ax.title.set_fontsize(9)
     if limits:
         ax.set_ylim(*limits)
@@ -201,13 +205,13 @@ plt.show()
 
 # %%
 seen = evidence.StudyResults("ch08_per_token")  # five seeds
-print("largest fall at the slip            here   five seeds")
+print("largest fall at the error           here   five seeds")
 for name in ("process", "outcome", "value", "policy", "reward"):
     here = float((largest_drop(bad[name]) == place).float().mean())
     values = seen.values(f"{name}_found")
     print(f"  {name:32} {here:5.2f}   {min(values):.2f} to {max(values):.2f}")
 values = seen.values("plain_process_found")
-print(f"  {'process, not told the surprise':32}         {min(values):.2f} to {max(values):.2f}")
+print(f"  {'process, without log-probabilities':32}         {min(values):.2f} to {max(values):.2f}")
 
 # %%
 for name in ("process", "outcome", "value", "policy"):
@@ -228,20 +232,20 @@ train, held = pair_tokens(tokenizer, said), pair_tokens(tokenizer, held_out)
 worse = predict(
     "From the first epoch to the eighth, what gets much worse on held-out pairs?",
     "the accuracy",
-    "the surprise",
+    "the NLL",
     "both",
     "neither",
 )
 
 # %%
 looks = epochs(start, train, held, plan, seed=0, after=(1, 2, 4, 8), quiet=False)
-print("epoch   accuracy seen   accuracy held out   surprise held out")
+print("epoch   accuracy seen   accuracy held out   NLL held out")
 for epoch, row in looks.items():
     print(f"{epoch:5} {row['seen_accuracy']:15.2f} {row['held_accuracy']:19.2f} {row['held_nll']:19.2f}")
 falls = looks[1]["held_accuracy"] - looks[8]["held_accuracy"] > 0.1
 rises = looks[8]["held_nll"] - looks[1]["held_nll"] > 0.1
 worse.reveal(
-    {(True, True): "both", (True, False): "the accuracy", (False, True): "the surprise"}.get((falls, rises), "neither")
+    {(True, True): "both", (True, False): "the accuracy", (False, True): "the NLL"}.get((falls, rises), "neither")
 )
 
 # %% [markdown]
@@ -251,7 +255,7 @@ worse.reveal(
 cause = predict(
     "Which of the two changes takes the overfitting away?",
     "labels without noise",
-    "pairs that come once",
+    "new pairs in each step",
     "either",
     "neither of them",
 )
@@ -262,9 +266,11 @@ grows = {
     arm: many.difference(f"{arm}held_nll_8", f"{arm}held_nll_1").interval[0] > 0 for arm in ("", "clean_", "fresh_")
 }
 cause.reveal(
-    {(True, True): "neither of them", (True, False): "pairs that come once", (False, True): "labels without noise"}.get(
-        (grows["clean_"], grows["fresh_"]), "either"
-    )
+    {
+        (True, True): "neither of them",
+        (True, False): "new pairs in each step",
+        (False, True): "labels without noise",
+    }.get((grows["clean_"], grows["fresh_"]), "either")
 )
 
 # %%
@@ -276,10 +282,10 @@ fig, axes = plt.subplots(1, 2, figsize=(8.4, 3.0), layout="constrained")
 arms = (
     ("", "256 pairs, noisy labels", PALETTE["blue"], "o-"),
     ("clean_", "256 pairs, labels by gold", PALETTE["orange"], "s-"),
-    ("fresh_", "pairs that come once, noisy labels", PALETTE["green"], "^-"),
+    ("fresh_", "new pairs in each step, noisy labels", PALETTE["green"], "^-"),
 )
 seen_after = (1, 2, 4, 8)
-for ax, (what, title) in zip(axes, (("nll", "surprise, nats"), ("accuracy", "accuracy")), strict=True):
+for ax, (what, title) in zip(axes, (("nll", "NLL, nats"), ("accuracy", "accuracy")), strict=True):
     for arm, label, colour, style in arms:
         values = torch.tensor([many.values(f"{arm}held_{what}_{epoch}") for epoch in seen_after])
         mean, spread = values.mean(1), values.std(1)
