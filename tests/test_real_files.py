@@ -818,6 +818,14 @@ def test_records_notes_name_steps_without_a_wrong_one(labels, told):
     assert len(loaders_notes([row])) == told
 
 
+def test_records_notes_name_contradictions_and_empty_turns():
+    pair, silent = {"prompt": "q", "chosen": "a", "rejected": "b"}, [Q, says(""), Q, says("so")]
+    assert len(loaders_notes([pair, {**pair, "chosen": "b", "rejected": "a"}])) == 1
+    assert loaders_notes([pair, {**pair, "prompt": "r", "chosen": "b", "rejected": "a"}]) == []
+    assert len(loaders_notes([{"messages": silent}])) == 1
+    assert loaders_notes([{"prompt": silent[:3], "completion": silent[3:]}]) == []  # it is not learned
+
+
 def test_train_tells_rows_that_are_in_both_sets(tmp_path, capsys):
     data, other = (
         write_rows(tmp_path / name, rows) for name, rows in (("a.jsonl", PAIRS[:4]), ("b.jsonl", PAIRS[3:6]))

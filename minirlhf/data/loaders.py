@@ -17,7 +17,7 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats, transcripts
 from minirlhf.data.formats import Format, Row
-from minirlhf.data.messages import FOR_TEMPLATE, READ_FIELDS, SAME_ROLE, template_inputs
+from minirlhf.data.messages import FOR_TEMPLATE, READ_FIELDS, SAME_ROLE, is_empty, template_inputs
 from minirlhf.data.readers import RowLocation, one_line, read_rows
 from minirlhf.data.records import (
     Comparison,
@@ -100,6 +100,21 @@ class Records:
         if steps and len(steps - {0}) < 2:
             notes.append(
                 "the steps lack labels of one kind: true or 1 is right, false or -1 wrong, 0 neither of the two"
+            )
+        pairs = [(e.prompt, e.chosen, e.rejected) for e in self.examples if isinstance(e, Comparison)]
+        told = {repr(pair) for pair in pairs}
+        if both := sum(repr((prompt, b, a)) in told for prompt, a, b in pairs):
+            notes.append(
+                f"{both} pairs are also there the other way round: what is chosen in one is rejected in the other"
+            )
+        silent = sum(
+            any(m["role"] == "assistant" and is_empty(m) for m in e.messages[e.context :])
+            for e in self.examples
+            if isinstance(e, Conversation)
+        )
+        if silent:
+            notes.append(
+                f"{silent} of {len(self)} conversations have an empty assistant turn, which teaches to say nothing"
             )
         laid_out = [mark[0] for e in self.examples if (mark := transcripts.MARKS.search(_whole_prompt(e)))]
         if len(laid_out) > 0.05 * len(self):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,16 @@ def add_lora(
             value=lora_r,
             expected=1,
         )
+    largest = max(
+        (min(m.in_features, m.out_features) for m in model.modules() if isinstance(m, nn.Linear)), default=lora_r
+    )
+    if lora_r > largest:
+        raise UserError(
+            f"lora_r = {lora_r}: no weight of the model has a rank above {largest}; expected a lower rank, such as 8",
+            argument="lora_r",
+            value=lora_r,
+            expected=largest,
+        )
     peft = require_peft()
     config = peft.LoraConfig(
         r=lora_r,
@@ -78,7 +89,10 @@ def like(policy: nn.Module, model: nn.Module) -> Any:
 
 
 def _wrapped(model: nn.Module, config: Any, seed: int) -> Any:
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message=".*gradient_checkpointing", category=FutureWarning
+        )  # peft asks for it
         torch.manual_seed(derive_seed("adapter", seed))
         backbone: Any = getattr(model, "backbone", None)
         if backbone is None:

@@ -109,7 +109,9 @@ def save(
         with quietly():
             for content, path in contents:
                 if content is not None:
-                    content.save_pretrained(path)
+                    with warnings.catch_warnings():  # peft tells of a padding token's embedding at every checkpoint
+                        warnings.filterwarnings("ignore", message="Setting `save_embedding_layers`")
+                        content.save_pretrained(path)
         _write_state(partial, extra_tensors or {}, extra_json or {})
         _write_manifest(partial)
         _flush(partial)

@@ -288,11 +288,13 @@ def _begins(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> bool:
 
 
 def describe_template(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the name of a chat template that comes from :mod:`minirlhf.data.chat`, and the tokens at its beginning."""
+    """Return what was added to a tokenizer from elsewhere: a chat template, a padding token, tokens at the beginning."""
     start = "".join(str(token) for token in tokenizer.convert_ids_to_tokens(beginning(tokenizer)))
     template = tokenizer.chat_template
     named = isinstance(template, str) and template.endswith(chat.TRANSCRIPT)
     parts = ["chat template TRANSCRIPT ('User: ...', 'Assistant: ...')"] if named else []
+    if str(tokenizer.init_kwargs.get("pad_token")) != str(tokenizer.pad_token):
+        parts.append(f"padding token {tokenizer.pad_token} added, for which the embedding has a row of its own")
     if rendering.folds_system(tokenizer):
         parts.append("chat template without a system role, so a system message goes in front of the first user turn")
     return ", ".join([*parts, f"texts begin with {start}"] if start else parts)

@@ -264,6 +264,11 @@ def prepare(
             f"{with_ends} of {len(said)} messages contain an end token in their text ({ends}), which ends a turn there"
         )
     print(start.run_banner(source.model, model, ends, config, sources, template))
+    trains_with_dropout = not getattr(config, "disable_dropout", True) and start.has_dropout(model)
+    if config.micro_batch_size is not None and trains_with_dropout:
+        print(
+            "the model trains with dropout, whose random numbers depend on micro_batch_size; --disable-dropout true: none"
+        )
     if source.lora_r:
         r, alpha, dropout = source.lora_r, source.lora_alpha, source.lora_dropout
         model = adapters.add_lora(model, lora_r=r, lora_alpha=alpha, lora_dropout=dropout, seed=config.seed)

@@ -105,6 +105,14 @@ def limit_threads(model: nn.Module) -> None:
         torch.set_num_threads(1)
 
 
+def has_dropout(model: nn.Module) -> bool:
+    """Return whether the model has dropout when it is trained, as layers or in its configuration."""
+    config = getattr(getattr(model, "backbone", model), "config", None)
+    rates = [value for name, value in vars(config).items() if "drop" in name] if config is not None else []
+    layers = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
+    return any(isinstance(rate, float) and rate > 0 for rate in (*rates, *layers))
+
+
 def run_banner(
     name: str,
     model: nn.Module,
