@@ -114,6 +114,18 @@ def test_chat_message_beyond_context_raises_and_is_forgotten(folders):
     assert speaker.messages == [{"role": "system", "content": "much"}]
 
 
+def test_chat_leaves_out_oldest_messages_beyond_context(folders, capsys, monkeypatch):
+    say("hi\n" * 12, monkeypatch)
+    assert dispatch(["chat", folders[0], "--system", "much", "--max-completion-length", "8"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) >= 12 and "no longer fit" in said.err
+    speaker = chat.Speaker("x", *named.model_by_name(folders[0]), system="much")
+    speaker.reset()
+    for _ in range(12):
+        speaker.reply("hi", Sampling(max_completion_length=8), 0, 0)
+    assert [m["role"] for m in speaker.messages[:2]] == ["system", "user"] and len(speaker.messages) < 25
+
+
 def test_chat_names_words_unknown_to_tokenizer(folders, capsys):
     assert dispatch(["chat", folders[0], "--prompt", "hi zebra", "--max-completion-length", "4"]) == 0
     assert "zebra" in capsys.readouterr().err

@@ -65,14 +65,13 @@ class Speaker:
         """Sample a completion and return the lines to print. After an error the conversation is unchanged.
 
         Raises:
-            UserError: the conversation no longer fits into the model's context.
+            UserError: the message does not fit into the model's context, even without the earlier ones.
         """
-        from minirlhf.data.chat import encode_prompt, end_tokens
+        from minirlhf.data.chat import end_tokens
         from minirlhf.models.sampling import sample
         from minirlhf.models.texts import completion_texts
 
-        conversation: list[Message] = [*self.messages, {"role": "user", "content": said}]
-        ids = encode_prompt(self.tokenizer, conversation)
+        conversation, ids = self.fitting([*self.messages, {"role": "user", "content": said}], sampling)
         rollout = sample(
             self.model,
             [ids],
@@ -88,6 +87,25 @@ class Speaker:
         # Control characters in a completion must not reach the terminal.
         printable_lines = ["".join(c if c.isprintable() else "�" for c in line.expandtabs(4)) for line in lines]
         return printable_lines + (["", *self.alternatives(rollout, sampling.temperature, top)] if top else [])
+
+    def fitting(self, conversation: list[Message], sampling: Sampling) -> tuple[list[Message], list[int]]:
+        """Return the conversation and its token ids, without the oldest exchanges that do not fit into the context."""
+        from minirlhf.core.calling import context_length
+        from minirlhf.data.chat import encode_prompt
+
+        context, start = context_length(self.model), int(self.system is not None)
+        ids = encode_prompt(self.tokenizer, conversation)
+        num_old = len(conversation)
+        while (
+            context is not None
+            and len(ids) + sampling.max_completion_length > context
+            and len(conversation) > start + 1
+        ):
+            conversation = [*conversation[:start], *conversation[start + 2 :]]
+            ids = encode_prompt(self.tokenizer, conversation)
+        if forgotten := num_old - len(conversation):
+            print(f"({self.name}: the oldest {forgotten} messages no longer fit into the context)", file=sys.stderr)
+        return conversation, ids
 
     def alternatives(self, rollout: Rollout, temperature: float, top: int) -> list[str]:
         """Return, for each token of a completion, its probability and the most probable tokens at its position."""
