@@ -122,6 +122,9 @@ COUNTERPARTS: dict[str, tuple[str, ...]] = {
     "num_mini_batches": ("--num-minibatches",),
     "entropy_coeff": ("--entropy-coef",),
     "simpo_gamma": ("--gamma",),
+    "loss": (
+        "the trainer's name is the loss; your own is minirlhf train offline --loss FILE.py:NAME, or train reward --loss",
+    ),
     "loss_type": ("--loss", "the recipe decides the loss: minirlhf train RECIPE, such as dapo or dr_grpo"),
     "advantage_estimator": ("the recipe decides it: minirlhf train RECIPE, such as rloo or reinforce_pp",),
     "adv_estimator": ("the recipe decides it: minirlhf train RECIPE, such as rloo or reinforce_pp",),

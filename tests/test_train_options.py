@@ -153,7 +153,7 @@ def test_disable_dropout_has_the_defaults_of_trl():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", ["sft", "reward"])
-def test_train_micro_batch_size_changes_nothing_without_dropout(trainer, tmp_path):
+def test_train_micro_batch_size_changes_nothing_without_dropout(trainer, tmp_path, capsys):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     from minirlhf.data.chat import TURNS
@@ -177,7 +177,11 @@ def test_train_micro_batch_size_changes_nothing_without_dropout(trainer, tmp_pat
 
     without = loss("true")
     assert without == pytest.approx(loss("true", "--micro-batch-size", "1"), rel=1e-5)
+    capsys.readouterr()
     assert loss("false") != pytest.approx(without, rel=1e-5)
+    assert "dropout" not in capsys.readouterr().out
+    loss("false", "--micro-batch-size", "1")
+    assert "random numbers depend on micro_batch_size" in capsys.readouterr().out
 
 
 # -- options of other libraries ----------------------------------------------------------------------------------
@@ -228,7 +232,7 @@ def test_counterparts_are_options_that_there_are_and_their_names_are_none():
     assert {name for name in named if name.startswith("--")} <= options
     every_option = {option.removeprefix("--").replace("-", "_") for option in options}
     everywhere = [name for name in COUNTERPARTS if name in every_option]
-    assert set(everywhere) <= {"loss_type", "num_epochs", "n"}, (
+    assert set(everywhere) <= {"loss_type", "loss", "num_epochs", "n"}, (
         "an option of some trainers may be foreign to the others"
     )
     assert TRAINERS
