@@ -203,7 +203,7 @@ assert runs["shape"]["thinks"][-1] > 0.9 and paid.holds("shape_thinks_60", above
 assert runs["right"]["right"][-1] > 0.9 and paid.holds("right_right_60", above=0.9)
 
 # %% [markdown]
-# The reward rises to 1 and stays there. Accuracy rises with it, while the model begins to write chains of thought, which it could do already. Then nothing ties a chain to the game, and in most runs accuracy falls. If you stop at the best moment, you report a gain from a reward without information.
+# The reward rises to 1 and stays there. Accuracy rises with it, while the model begins to write chains of thought, which it could do already. Then nothing ties a chain to the game, and in most runs accuracy falls. If you stop at the best moment, you report a gain from a reward that says nothing about the answer.
 #
 # ## Can the final reward be predicted?
 #
@@ -360,7 +360,7 @@ price.reveal(mean(lengths.values("cheap_steps_0")))
 assert lengths.holds("cheap_steps_0", above=1.0) and lengths.holds("exact_steps_0", below=1.0)
 
 # %% [markdown]
-# At the low price the model takes between three and four steps on average when none is requested. The first step gains less than it costs and the second gains more, so several steps together decide. By these means three steps would have the highest reward, and most runs take more.
+# At the low price the model takes between three and four steps on average when none is requested. The first step gains less than it costs and the second gains more, so several steps together decide. By these means two, three and four steps have nearly the same reward, and a model can do better than each by taking more steps where there are more swaps.
 
 # %%
 predict.tally()
