@@ -141,6 +141,15 @@ def test_calculator_reads_brackets_and_spaced_digits():
 def test_calculator_computes_powers(text, value):
     assert calculator(text) == str(value)
     assert calculator("2**-3") == "1/8" and calculator("(2/3)**2") == "4/9"
+    assert calculator("1 + 2*pow(2, 1+2)**2") == "129" and calculator("pow(2,128)") == str(2**128)
+    for text, problem in (
+        ("pow(2)", "no number"),
+        ("pow(2,3", "not closed"),
+        ("pow(9,9**9)", "too long"),
+        ("pow", "no number"),
+    ):
+        with raises(ValueError, problem=problem):
+            calculator(text)
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------------
@@ -172,6 +181,9 @@ def test_run_python_runs_in_sandbox():
         ("import sys\nsys.stdout.write('7')\nsys.exit(0)", "7"),
         ("print(1)\ndef solve():\n    print(2)\n    return '3'", "1\n2\n'3'"),
         ("def solve():\n    return None", "None"),
+        ("def fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\n\nfib(10)", "55"),
+        ("x = 'ü'; (x +\n    '你')  # the last line", "'ü你'"),
+        ("print('a')\n[1, 2]", "a\n[1, 2]"),
     ],
 )
 def test_run_python_returns_what_program_prints(program, result):

@@ -9,7 +9,9 @@ shares its prompt, in TRL each row has a text of its own), and nothing in it is 
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -165,14 +167,34 @@ def run_python(program: str) -> str:
     """Run a Python program in a box without files and network, for at most five seconds.
 
     Args:
-        program: the program. It prints its result, or has a function solve() that returns it.
+        program: the program. It prints its result, ends with an expression, or has a function solve() that returns it.
 
     Returns:
-        what the program printed, and the result of solve() as Python writes it.
+        what the program printed, the value of the last expression and the result of solve() as Python writes them.
     """
-    printed, result = programs.output(program, "solve")
+    printed, result = programs.output(_displayed(program), "solve")
     texts = [printed.rstrip("\n"), *(repr(value) for value in result)]
     return "\n".join(text for text in texts if text)
+
+
+def _displayed(program: str) -> str:
+    """Return a program that prints the value of the expression in its last line, as a notebook does."""
+    try:
+        last = ast.parse(program).body[-1]
+    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
+        return program
+    if not isinstance(last, ast.Expr) or last.end_lineno is None or last.end_col_offset is None:
+        return program
+    lines = program.encode().split(b"\n")
+    starts = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
+    start, end = starts[last.lineno - 1] + last.col_offset, starts[last.end_lineno - 1] + last.end_col_offset
+    text = program.encode()
+    displayed = (text[:start] + b"__import__('sys').displayhook(" + text[start:end] + b")" + text[end:]).decode()
+    try:
+        ast.parse(displayed)
+    except SyntaxError:  # other line breaks than \n
+        return program
+    return displayed
 
 
 #: Maximum number of digits of a number, of characters of an expression, of nested brackets, and of bits of a power.
@@ -184,7 +206,7 @@ class _Sum:
     """An arithmetic expression, parsed by recursive descent.
 
     ``sum = product {(+|-) product}``, ``product = factor {(*|/) factor}``, ``factor = {-} base [** factor]``, ``base =
-    number | ( sum )``; ``^`` is read as ``**``. No part of it is given to Python's own parser. ``ValueError`` says what
+    number | ( sum ) | pow( sum , sum )``; ``^`` is read as ``**``. No part of it is given to Python's own parser. ``ValueError`` says what
     is wrong.
     """
 
@@ -226,13 +248,19 @@ class _Sum:
         negative = False
         while self._text.startswith("-", self._at):
             self._at, negative = self._at + 1, not negative
-        if self._text.startswith("(", self._at):
-            self._at, self._open = self._at + 1, self._open + 1
+        is_pow = self._text.startswith("pow(", self._at)
+        if is_pow or self._text.startswith("(", self._at):
+            self._at, self._open = self._at + (4 if is_pow else 1), self._open + 1
             if self._open > DEEPEST:
                 raise ArgumentError(
                     f"more than {DEEPEST} brackets stand in one another", expected=DEEPEST, problem="too deep"
                 )
             value = self._chain(self._product, "+-")
+            if is_pow:
+                if not self._text.startswith(",", self._at):
+                    raise ArgumentError("pow has no exponent; expected pow(base, exponent)", problem="no number")
+                self._at += 1
+                value = self._raised(value, self._chain(self._product, "+-"))
             if not self._text.startswith(")", self._at):
                 raise ArgumentError("a bracket is not closed", problem="not closed")
             self._at, self._open = self._at + 1, self._open - 1
@@ -252,6 +280,10 @@ class _Sum:
             )
         exponent = self._factor()
         self._open -= 1
+        return self._raised(base, exponent)
+
+    @staticmethod
+    def _raised(base: Fraction, exponent: Fraction) -> Fraction:
         if exponent.denominator != 1:
             message = f"the exponent {exponent} is not a whole number"
             raise ArgumentError(message, value=exponent, problem="no whole exponent")
