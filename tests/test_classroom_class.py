@@ -158,6 +158,13 @@ def test_without_magics_drops_commands_and_keeps_python(code, kept):
     assert cells.without_magics(code) == kept
 
 
+def test_sections_begin_at_a_marker_below_other_lines():
+    written = "import numpy as np\n%matplotlib inline\n# exercise 05.1 (keep this line)\nx = 1"
+    quoted = 'text = "# exercise 05.2"\n'
+    found = submission.sections([("given-05-1", written), ("cell", quoted)], "a.ipynb")
+    assert list(found) == ["05.1"] and len(found["05.1"].own) == 2
+
+
 def test_grade_ignores_chapter_of_stray_marker(tmp_path, capsys):
     for name in ("ada", "bob", "eve"):
         hand_in(tmp_path, f"{name}/a.py", answered(EASY))

@@ -73,7 +73,7 @@ class StudentSubmission:
 
     def why_missing(self, exercise: Exercise) -> str:
         """Explain why there is no answer to this exercise, as far as the files show."""
-        marker = f": no cell begins with '# exercise {exercise.id}'" if self.sections else ""
+        marker = f": no cell has the line '# exercise {exercise.id}'" if self.sections else ""
         return "; ".join([f"not handed in{marker}", *self.problems])
 
 
@@ -121,8 +121,8 @@ def sections(cells: Cells, file: str) -> dict[str, Section]:
     sections_by_exercise: dict[str, Section] = {}
     current = preamble
     for i, (name, code) in enumerate(cells):
-        first_line = code.lstrip().split("\n", 1)[0]
-        if match := MARKER.match(first_line):
+        # A student may write above the marker: an import, a magic.
+        if match := next(filter(None, map(MARKER.match, code.lstrip().split("\n"))), None):
             current = sections_by_exercise.setdefault(match[1], Section(file, preamble, [], cells, i)).own
         current.append((name, code))
     return sections_by_exercise
@@ -149,7 +149,7 @@ def read_files(paths: Iterable[Path], cut: Callable[[str, str], Cells] = code_ce
         for exercise, section in file_sections.items():
             result.sections.setdefault(exercise, []).append(section)
     if unmarked and not result.sections:
-        result.problems.append(f"{', '.join(unmarked[:5])}: no cell begins with a line like '# exercise 05.1'")
+        result.problems.append(f"{', '.join(unmarked[:5])}: no cell has a line like '# exercise 05.1'")
     result.digest = digest.hexdigest()
     return result
 
