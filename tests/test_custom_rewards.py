@@ -50,6 +50,7 @@ def seen(folder, signature, problem, *, form="def"):
         ("(model_output, expected_output)", {"model_output": "said", "expected_output": "4"}),
         ("(question, output, target)", {"question": "2+2?", "output": "said", "target": "4"}),
         ("(messages, text)", {"messages": PROMPT, "text": "said"}),
+        ("(hypothesis, reference)", {"hypothesis": "said", "reference": "4"}),
         ("(label, prediction, /)", {"label": "4", "prediction": "said"}),
         ("(completion, *, reference)", {"completion": "said", "reference": "4"}),
         ("(a, b, c)", {"a": "said", "b": "4", "c": PROMPT}),  # no name is known: by place

@@ -23,7 +23,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
         "reference",
         "correct expected gold golden ground ground_truth ground_truths gt ref refs reference references target targets true truth",
     ),
-    ("completion", "candidate generated model pred prediction predictions predicted student"),
+    ("completion", "candidate generated hypothesis hypotheses model pred prediction predictions predicted student"),
     ("reference", "answer answers label labels solution solutions"),
     ("messages", "conversation conversations messages prompt prompts"),
     ("question", "input inputs instruction instructions problem problems query queries question questions"),
