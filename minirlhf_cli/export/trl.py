@@ -360,6 +360,11 @@ REFERENCE_POINT = (
     "of other rows of the data"
 )
 
+OWN_NEIGHBOURS = (
+    "each process, and each micro-batch, needs at least two completions, whose neighbours it takes for KTO's reference "
+    "point: several processes make the first step of one process, and other steps after it"
+)
+
 
 def offline(recipe: PreferenceRecipe) -> ExportPlan:
     """Map a preference loss to TRL.
@@ -371,7 +376,10 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
     if loss not in _LOSSES or recipe.context != _CONTEXT.get(loss, ()):
         raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}", argument="loss", value=loss.__name__)
     trainer, options = _LOSSES[loss]
-    notes = ("each process, and each micro-batch, ranks its own pairs",) if loss is pairs.aot else ()
+    notes = {
+        pairs.aot: ("each process, and each micro-batch, ranks its own pairs",),
+        unpaired.kto: (OWN_NEIGHBOURS,),
+    }.get(loss, ())
     differs = (REFERENCE_POINT,) if loss is unpaired.kto else ()
     return ExportPlan(trainer, options(recipe.loss), differs, notes=notes)
 
