@@ -9,7 +9,7 @@ import pytest
 from facts import raises
 
 from minirlhf.core.errors import UserError
-from minirlhf.equations.preference_losses import Needs, PairLogps
+from minirlhf.equations.preference_losses import records
 from minirlhf.recipes import RECIPES
 from minirlhf.recipes.offline import PREFERENCES
 
@@ -47,16 +47,17 @@ def test_lacking_of_made_up_recipe(monkeypatch):
     assert lacking("made_up") == {"name at the door", "transcription"}, "its functions have all that they need"
 
 
-@Needs(PairLogps, loss=False)  # not listed among the losses, for the other tests of this process
 def made_up_loss(pair, *, beta=0.1):
     """Like no other."""
     return -beta * pair.margins
 
 
 def test_lacking_of_made_up_loss(monkeypatch, capsys):
-    monkeypatch.setitem(
-        PREFERENCES, "made_up", replace(PREFERENCES["dpo"], name="made_up", loss=made_up_loss, deviations=())
+    monkeypatch.setattr(records, "_DECLARED", {**records._DECLARED})
+    row = replace(
+        PREFERENCES["dpo"], name="made_up", loss=records.Needs(records.PairLogps)(made_up_loss), deviations=()
     )
+    monkeypatch.setitem(PREFERENCES, "made_up", row)
     expected = {"exported function", "name at the door", "transcription", "source of numbers"}
     assert lacking("made_up") == {*expected, "equation of made_up_loss", "peer of made_up_loss"}
     monkeypatch.setattr(sys, "argv", ["lacking.py", "made_up"])
