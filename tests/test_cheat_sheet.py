@@ -24,7 +24,7 @@ NOT_LOSSES = {f"eq:{name}" for name in (
     *("aot-quantiles", "psi-reward", "psi-po", "psi-po-optimum", "psi-logit", "ipo-target", "preference-nash", "nash-md"),
     *("f-prime-chi-po", "f-prime-reverse-kl", "f-prime-forward-kl", "f-prime-jensen-shannon", "f-prime-alpha"),
     *("pl-dpo-cancellation", "pl-dpo-pair", "reward-targets", "exo-pair", "nca-pair", "kto-reference-point"),
-    *("bco-delta", "bco-bound", "kd-top-k-gap", "kd-mixture", "kd-product"),
+    *("bco-delta", "bco-bound", "kd-top-k-gap"),
 )}  # fmt: skip
 
 

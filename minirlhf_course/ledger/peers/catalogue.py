@@ -574,7 +574,6 @@ NO_PEER = {
     ),
     **dict.fromkeys(["value_clip", "value_mse"], "TRL 1.16 has no PPO"),
     "soft_cross_entropy": "not in TRL as a function",
-    **dict.fromkeys(["mixture_of_teachers", "product_of_teachers"], "the minimiser of a mean of losses, no loss"),
     "sequence_level": "supervised fine-tuning on the teacher's answers",
 }
 
