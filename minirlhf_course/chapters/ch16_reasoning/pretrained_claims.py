@@ -1,0 +1,342 @@
+"""Twelve claims of the chapters, measured on the recorded completions of a pretrained model.
+
+A claim is that an effect exceeds a floor. Its standard error in one run comes from leaving out one question at a time
+(the jackknife), so completions of one question count as one cluster. The claim is about every run: its p-value is the
+largest of the runs' p-values (Berger 1982, "Multiparameter hypothesis testing and acceptance sampling").
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from minirlhf.core.statistics import holm
+from minirlhf.equations.difficulty import zero_variance_group_probability
+from minirlhf.equations.estimators import pass_at_k
+from minirlhf.equations.evaluation import clustered_variance
+from minirlhf.equations.kl import k1, k3
+from minirlhf.feedback.graders.answers import answer_number
+from minirlhf_course.evidence import t_distribution
+
+ALPHA = 0.05
+GROUP = 8
+
+Rows = Sequence[Mapping[str, Any]]
+Record = Mapping[str, Any]
+
+
+# -- statistics of some of the questions -------------------------------------------------------------------------
+
+
+def accuracy(rows: Rows) -> float:
+    """Mean grade of single completions: pass@1."""
+    return float(np.mean([np.mean(row["grade"]) for row in rows]))
+
+
+def pass_at(rows: Rows, k: int) -> float:
+    """pass@k, without bias."""
+    return float(np.mean([float(pass_at_k(len(row["grade"]), sum(row["grade"]), k=k)) for row in rows]))
+
+
+def vote(rows: Rows) -> float:
+    """Accuracy of the vote of all completions that give a number; a tie counts as the fraction of right answers in it."""
+    return float(np.mean([_vote(row) for row in rows]))
+
+
+def _vote(row: Mapping[str, Any]) -> float:
+    numbers = [answer_number(text) for text in row["text"]]
+    counts = Counter(number for number in numbers if number is not None)
+    if not counts:
+        return 0.0
+    right = {n for n, grade in zip(numbers, row["grade"], strict=True) if grade}
+    top = [n for n, count in counts.items() if count == max(counts.values())]
+    return len(right & set(top)) / len(top)
+
+
+def zero_variance(rows: Rows) -> float:
+    """Probability that a group of eight of a question's completions has equal rewards, without bias."""
+    n = len(rows[0]["grade"])
+    counts = [sum(row["grade"]) for row in rows]
+    return float(np.mean([(math.comb(c, GROUP) + math.comb(n - c, GROUP)) / math.comb(n, GROUP) for c in counts]))
+
+
+def excess_zero_variance(rows: Rows) -> float:
+    """Zero-variance groups, minus their number by the mean pass rate of all questions."""
+    predicted = zero_variance_group_probability(
+        torch.tensor(accuracy(rows), dtype=torch.float64), num_generations=GROUP
+    )
+    return zero_variance(rows) - float(predicted)
+
+
+def entropy(rows: Rows) -> float:
+    """Mean negative log-probability of a sampled token, in nats."""
+    return -sum(sum(row["logp"]) for row in rows) / sum(sum(row["length"]) for row in rows)
+
+
+def divergence(rows: Rows) -> float:
+    """KL divergence from the base model, in nats per completion, estimated by the log-ratios."""
+    return float(np.mean([np.mean(np.subtract(row["logp"], row["base"])) for row in rows]))
+
+
+def kl_at(curve: Sequence[tuple[float, float]], target: float) -> float:
+    """Return the KL at which a curve of (accuracy, KL), by steps, first reaches an accuracy; linear between points."""
+    for (low, before), (high, after) in pairwise(curve):
+        if low <= target <= high and high > low:
+            return before + (target - low) / (high - low) * (after - before)
+    return curve[-1][1]
+
+
+def log_spread_ratio(rows: Rows) -> float:
+    """log of the standard deviation of k3 over that of k1, both of whole completions."""
+    logps, base = (torch.tensor([x for row in rows for x in row[name]]).double() for name in ("logp", "base"))
+    return float((k3(logps, base).std() / k1(logps, base).std()).log())
+
+
+def log_variance_ratio(rows: Rows) -> float:
+    """log of the variance of the mean grade with clusters, over the variance without."""
+    grades = torch.tensor([row["grade"] for row in rows]).double()
+    clusters = torch.arange(len(rows)).repeat_interleave(grades.shape[1])
+    scores = grades.flatten()
+    naive = clustered_variance(scores, torch.arange(len(scores)))
+    return float((clustered_variance(scores, clusters) / naive).log()) if naive > 0 else 0.0
+
+
+# -- claims ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    Attributes:
+        title: what the chapters lead us to expect.
+        chapter: the chapter that says so.
+        effect: the measured number, of a record and the indices of some of its questions.
+        floor: the claim is that the effect exceeds this number.
+        unit: unit of the effect.
+        clusters: number of questions that the effect is computed from.
+    """
+
+    title: str
+    chapter: int
+    effect: Callable[[Record, Sequence[int]], float]
+    floor: float = 0.0
+    unit: str = ""
+    clusters: Callable[[Record], int] = lambda record: len(record["base"])
+
+
+def _of(rows: Rows, some: Sequence[int]) -> Rows:
+    return [rows[i] for i in some]
+
+
+def _change(statistic: Callable[[Rows], float], suffix: str = "") -> Callable[[Record, Sequence[int]], float]:
+    """A statistic after RL minus before."""
+    return lambda r, some: statistic(_of(r[f"rl{suffix}"], some)) - statistic(_of(r[f"base{suffix}"], some))
+
+
+def _closer(r: Record, some: Sequence[int]) -> float:
+    """KL of SFT minus KL of RL, at the smaller of their last accuracies."""
+    curves = {}
+    for name in ("rl", "sft"):
+        rows = [_of(part, some) for part in (*r["curves"][name], r[name])]
+        curves[name] = [(accuracy(_of(r["base"], some)), 0.0), *((accuracy(x), divergence(x)) for x in rows)]
+    target = min(curve[-1][0] for curve in curves.values())
+    return kl_at(curves["sft"], target) - kl_at(curves["rl"], target)
+
+
+def _chosen_falls(r: Record, some: Sequence[int]) -> float:
+    """Mean fall of the chosen completions' log-probabilities; pairs of one question are one cluster."""
+    kept = {sorted(set(r["dpo"]["question"]))[i] for i in some}
+    falls = [
+        before - after
+        for q, before, after in zip(*(r["dpo"][k] for k in ("question", "chosen_base", "chosen_dpo")), strict=True)
+        if q in kept
+    ]
+    return float(np.mean(falls))
+
+
+def _selects(r: Record, some: Sequence[int]) -> float:
+    """Gain of questions with a right answer among half of the base completions, minus gain of the others.
+
+    The gain is measured by the other half, so that chance in the selection does not count as a loss.
+    """
+    gains: dict[bool, list[float]] = {True: [], False: []}
+    for before, after in zip(_of(r["base"], some), _of(r["rl"], some), strict=True):
+        half = len(before["grade"]) // 2
+        gains[any(before["grade"][half:])].append(float(np.mean(after["grade"]) - np.mean(before["grade"][:half])))
+    return float(np.mean(gains[True]) - np.mean(gains[False])) if all(gains.values()) else 0.0
+
+
+CLAIMS: dict[str, Claim] = {
+    "accuracy": Claim("Dr. GRPO raises accuracy on held-out questions", 16, _change(accuracy)),
+    "spread": Claim(
+        "the mean pass rate predicts too few zero-variance groups after RL",
+        13,
+        lambda r, some: excess_zero_variance(_of(r["rl"], some)),
+        floor=0.05,
+    ),
+    "entropy": Claim("RL lowers the entropy of a token", 16, lambda r, some: -_change(entropy)(r, some), unit="nats"),
+    "closer": Claim("at equal accuracy RL has a smaller KL than SFT", 9, _closer, unit="nats"),
+    "displaced": Claim(
+        "DPO lowers the log-probability of chosen completions",
+        14,
+        _chosen_falls,
+        unit="nats",
+        clusters=lambda r: len(set(r["dpo"]["question"])),
+    ),
+    "narrows": Claim(
+        "RL raises pass@1 more than pass@8",
+        16,
+        lambda r, some: _change(accuracy)(r, some) - _change(lambda rows: pass_at(rows, 8))(r, some),
+    ),
+    "vote": Claim(
+        "before RL, a vote of 16 is more accurate than one completion",
+        16,
+        lambda r, some: vote(_of(r["base"], some)) - accuracy(_of(r["base"], some)),
+    ),
+    "once": Claim(
+        "after RL, one completion reaches the vote of 16 before RL",
+        16,
+        lambda r, some: accuracy(_of(r["rl"], some)) - vote(_of(r["base"], some)),
+        floor=-0.05,
+    ),
+    "clusters": Claim(
+        "clusters at least double the variance of the accuracy",
+        19,
+        lambda r, some: log_variance_ratio(_of(r["rl"], some)),
+        floor=math.log(2),
+        unit="log ratio",
+    ),
+    "selects": Claim("RL gains more where the base model is sometimes right", 13, _selects),
+    "k3": Claim(
+        "for whole completions k3 has a larger standard deviation than k1",
+        9,
+        lambda r, some: log_spread_ratio(_of(r["rl"], some)),
+        unit="log ratio",
+    ),
+    "transfer": Claim(
+        "RL on additions raises accuracy on subtractions",
+        16,
+        _change(accuracy, "_transfer"),
+        clusters=lambda r: len(r["base_transfer"]),
+    ),
+}
+
+
+def jackknife(effect: Callable[[Sequence[int]], float], clusters: int) -> tuple[float, float]:
+    """Return an effect of all clusters, and its standard error by leaving out one cluster at a time."""
+    without = [effect([j for j in range(clusters) if j != i]) for i in range(clusters)]
+    error = math.sqrt((clusters - 1) / clusters * sum((x - np.mean(without)) ** 2 for x in without))
+    return effect(range(clusters)), error
+
+
+def measure(record: Record) -> dict[str, float]:
+    """Return effect, standard error and number of clusters of every claim in one run, and the numbers behind them."""
+    numbers: dict[str, float] = {}
+    for name, claim in CLAIMS.items():
+        count = claim.clusters(record)
+        effect, error = jackknife(lambda some, claim=claim: claim.effect(record, some), count)
+        numbers |= {f"{name}_effect": effect, f"{name}_error": error, f"{name}_clusters": float(count)}
+    return numbers | describe(record)
+
+
+def describe(record: Record) -> dict[str, float]:
+    """Return accuracies, lengths, entropies, KL and costs of one run."""
+    numbers: dict[str, float] = {}
+    for name in ("base", "rl", "sft"):
+        rows = record[name]
+        numbers |= {
+            f"{name}_right": accuracy(rows),
+            f"{name}_easy": accuracy([row for row in rows if not row["hard"]]),
+            f"{name}_hard": accuracy([row for row in rows if row["hard"]]),
+            f"{name}_pass_8": pass_at(rows, 8),
+            f"{name}_vote": vote(rows),
+            f"{name}_tokens": float(np.mean([row["length"] for row in rows])),
+            f"{name}_neg_logp": entropy(rows),
+            f"{name}_kl": divergence(rows),
+            f"{name}_numbers": float(np.mean([answer_number(t) is not None for row in rows for t in row["text"]])),
+        }
+        if len(rows[0]["grade"]) >= GROUP:
+            numbers[f"{name}_zero_variance"] = zero_variance(rows)
+    for name in ("base", "rl"):
+        numbers[f"{name}_transfer"] = accuracy(record[f"{name}_transfer"])
+    for name, curve in record["curves"].items():
+        for point, rows in enumerate(curve, 1):
+            numbers |= {f"{name}_right_{point}": accuracy(rows), f"{name}_kl_{point}": divergence(rows)}
+    dpo = record["dpo"]
+    for side in ("chosen", "rejected"):
+        numbers[f"dpo_{side}"] = float(np.mean(np.subtract(dpo[f"{side}_dpo"], dpo[f"{side}_base"])))
+    asked = {tuple(sorted(map(int, row["question"].split(" + ")))) for row in record["base"]}
+    numbers["overlap"] = float(len(asked & {tuple(sorted(numbers)) for numbers in record["train"]}))
+    return numbers | {"pairs": float(len(dpo["question"]))}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs say of a claim.
+
+    Attributes:
+        effects, errors: the effect in each run, and its standard error.
+        lowest, highest: ends of the runs' intervals, which hold for all claims together (Bonferroni): the lowest low end
+            and the highest high end.
+        confirmed, refuted: p-values after Holm's correction, that the effect exceeds its floor in every run, and that
+            it is below it in every run.
+    """
+
+    effects: tuple[float, ...]
+    errors: tuple[float, ...]
+    lowest: float
+    highest: float
+    confirmed: float
+    refuted: float
+
+    @property
+    def word(self) -> str:
+        """The verdict."""
+        if self.confirmed < ALPHA / 2:
+            return "confirmed"
+        return "not confirmed" if self.refuted < ALPHA / 2 else "not decided"
+
+
+def verdicts(runs: Sequence[Mapping[str, float]]) -> dict[str, Verdict]:
+    """Return the verdict on every claim from the measurements of all runs.
+
+    An effect without any variation between questions decides nothing.
+    """
+    above, below = {}, {}
+    for name, claim in CLAIMS.items():
+        above[name] = max(_one_sided(run, name, claim.floor, 1) for run in runs)
+        below[name] = max(_one_sided(run, name, claim.floor, -1) for run in runs)
+    corrected = [dict(zip(CLAIMS, holm(list(side.values())), strict=True)) for side in (above, below)]
+    results = {}
+    for name in CLAIMS:
+        effects, errors = (tuple(run[f"{name}_{part}"] for run in runs) for part in ("effect", "error"))
+        widths = [
+            t_distribution.quantile(ALPHA / len(CLAIMS), int(run[f"{name}_clusters"]) - 1) * run[f"{name}_error"]
+            for run in runs
+        ]
+        results[name] = Verdict(
+            effects,
+            errors,
+            min(e - w for e, w in zip(effects, widths, strict=True)),
+            max(e + w for e, w in zip(effects, widths, strict=True)),
+            corrected[0][name],
+            corrected[1][name],
+        )
+    return results
+
+
+def _one_sided(run: Mapping[str, float], name: str, floor: float, sign: int) -> float:
+    error = run[f"{name}_error"]
+    if error == 0:
+        return 1.0
+    t = sign * (run[f"{name}_effect"] - floor) / error
+    tail = t_distribution.two_sided(t, int(run[f"{name}_clusters"]) - 1) / 2
+    return tail if t > 0 else 1.0 - tail

@@ -1,0 +1,81 @@
+"""Twelve claims of the book on a pretrained model: ``python -m minirlhf_course.chapters.ch16_reasoning.study_pretrained`` (about 40 minutes of one core).
+
+The model is SmolLM2-135M-Instruct (``make real``). Three seeds, each with its own questions: Dr. GRPO and SFT on
+additions, and DPO on pairs of the base model's own completions. A seed's completions are stored beside this file, and are
+sampled again only if the plan changes. Writes ``study_pretrained.json``.
+"""
+
+from dataclasses import replace
+
+from minirlhf.core.randomness import threads
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes import DR_GRPO
+from minirlhf.recipes.offline import PREFERENCES
+from minirlhf_course.chapters.ch16_reasoning.pretrained import (
+    PLAN,
+    Plan,
+    Policy,
+    Question,
+    questions,
+    recorded,
+    run_rate,
+    run_seed,
+    train_answers,
+)
+from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import measure, verdicts
+from minirlhf_course.evidence import Study, settings
+
+
+def one_seed(seed: int) -> dict[str, float]:
+    """All claims with one seed, on one thread."""
+    with threads(1):
+        record = recorded(f"seed_{seed}", PLAN, lambda start: run_seed(start, PLAN, seed))
+    costs = {f"minutes_{name}": seconds / 60 for name, seconds in record["seconds"].items()}
+    return measure(record) | costs | {"memory": record["memory"]}
+
+
+def beginner(plan: Plan) -> Policy:
+    """A tiny model of the same architecture, after a few steps of SFT on sums that it is not asked."""
+    numbers = [str(n) for n in range(25)]
+    words = ["What", "is", "+", "-", "Answer", "with", "the", "number", "only.", *numbers, *(f"{n}?" for n in numbers)]
+    tokenizer = word_tokenizer(words)
+    lessons = [Question(a, b) for a in range(6) for b in range(6)]
+    start = Policy(tiny_model("nano", tokenizer, seed=0), tokenizer)
+    after, _ = train_answers(start, lessons, replace(plan.sft, max_steps=40, batch_size=16, learning_rate=3e-3))
+    return Policy(after.model, tokenizer)
+
+
+def probe() -> dict[str, float | str]:
+    """Two steps of every run, from a tiny model."""
+    rate = {"learning_rate": 1e-3}
+    plan = replace(
+        PLAN,
+        train=8,
+        held_out=8,
+        transfer=4,
+        completions=32,
+        easy=(1, 5, 1, 5),
+        hard=(6, 11, 2, 5),
+        curve=1,
+        rl=replace(PLAN.rl, max_steps=2, **rate),
+        sft=replace(PLAN.sft, max_steps=2, **rate),
+        dpo=replace(PLAN.dpo, max_steps=2, **rate),
+    )
+    start = beginner(plan)
+    record = run_seed(start, plan, 1)
+    numbers = measure(record)
+    for name, history in (("rl", record["rl_metrics"]), ("sft", record["sft_metrics"])):
+        numbers |= {f"{name}_{key}_{step}": x for key, values in history.items() for step, x in enumerate(values)}
+    found = verdicts([numbers, numbers, numbers])
+    numbers |= {f"{name}_{part}": getattr(v, part) for name, v in found.items() for part in ("lowest", "confirmed")}
+    numbers["other_rate_reward"] = run_rate(start, plan, 1, 1e-2)["rl_metrics"]["reward"][1]
+    train, held_out, _ = questions(PLAN, 0)
+    numbers |= {"asked": float(sum(q.a + q.b for q in train)), "asked_held_out": float(sum(q.a for q in held_out))}
+    return numbers | settings(plan=PLAN, rl=DR_GRPO, dpo=PREFERENCES["dpo"].with_(beta=PLAN.beta))
+
+
+STUDY = Study(one_seed, probe, seeds=3)
+
+if __name__ == "__main__":
+    STUDY.main(__file__)
