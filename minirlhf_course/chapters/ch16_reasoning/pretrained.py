@@ -113,13 +113,15 @@ def questions(plan: Plan, seed: int) -> tuple[list[Question], list[Question], li
     transfer: list[Question] = []
     for hard, (low, high, least, most) in enumerate((plan.easy, plan.hard)):
         numbers = ((a, b) for a in range(low, high + 1) for b in range(least, most + 1))
-        pairs = sorted({(max(pair), min(pair)) for pair in numbers})
-        picked = [pairs[i] for i in rng.permutation(len(pairs))[: (plan.train + plan.held_out) // 2]]
-        asked = [Question(*(p if rng.random() < 0.5 else p[::-1]), hard=bool(hard)) for p in picked]
+        pairs = sorted({(max(a, b), min(a, b)) for a, b in numbers})
+        asked = []
+        for i in rng.permutation(len(pairs))[: (plan.train + plan.held_out) // 2]:
+            a, b = pairs[i] if rng.random() < 0.5 else pairs[i][::-1]
+            asked.append(Question(a, b, hard=bool(hard)))
         held_out += asked[: plan.held_out // 2]
         train += asked[plan.held_out // 2 :]
         others = [pairs[i] for i in rng.permutation(len(pairs))[: plan.transfer // 2]]
-        transfer += [Question(*p, sign="-", hard=bool(hard)) for p in others]
+        transfer += [Question(a, b, sign="-", hard=bool(hard)) for a, b in others]
     return train, held_out, transfer
 
 
@@ -168,8 +170,8 @@ def ask(policy: Policy, asked: Sequence[Question], count: int, seed: int) -> tup
                     "text": texts[own],
                     "grade": [int(graders.numeric(text, question.answer)) for text in texts[own]],
                     "length": lengths[own],
-                    "logp": [round(x, 3) for x in logps[own].tolist()],
-                    "base": [round(x, 3) for x in base[own].tolist()],
+                    "logp": logps[own].tolist(),
+                    "base": base[own].tolist(),
                 }
             )
     return rows, rollouts
@@ -307,14 +309,27 @@ def run_seed(start: Policy, plan: Plan, seed: int) -> dict[str, Any]:
 
 def _given(policy: Policy, tokens: Sequence[Tokens]) -> list[float]:
     logps = reference_logps(policy.model, tokens, pad_token_id=policy.tokenizer.pad_token_id, batch_size=16)
-    return [round(x, 3) for x in logps.tolist()]
+    return list(logps.tolist())
 
 
-def run_rate(start: Policy, plan: Plan, seed: int, rate: float) -> dict[str, Any]:
-    """Return the record of a run of RL at another learning rate, with half of the completions."""
+def run_rate(start: Policy, plan: Plan, seed: int, factor: float) -> dict[str, Any]:
+    """Return the record of RL, SFT and DPO with ``factor`` times the plan's learning rates, with half of the
+    completions."""
     train, held_out, _ = questions(plan, seed)
-    rl, history = train_rl(start, train, replace(plan.rl, seed=seed, learning_rate=rate))
-    return {"rl": ask(rl, held_out, plan.completions // 2, seed)[0], "rl_metrics": {"reward": history["reward"]}}
+    rows, rollouts = ask(start, held_out, plan.completions, seed)
+    pairs, _ = own_pairs(rollouts, rows, plan.pairs, seed)
+    rl, sft, dpo = (
+        replace(config, seed=seed, learning_rate=factor * config.learning_rate)
+        for config in (plan.rl, plan.sft, plan.dpo)
+    )
+    record: dict[str, Any] = {}
+    runs = {"rl": lambda: train_rl(start, train, rl)[0], "sft": lambda: train_answers(start, train, sft)[0]}
+    for name, run in runs.items():
+        asked, _ = ask(run(), held_out, plan.completions // 2, seed)
+        record[name] = [{key: row[key] for key in ("grade", "length", "logp", "base")} for row in asked]
+    after = train_pairs(start, pairs, dpo, plan.beta)
+    chosen = [p.completions[0] for p in pairs]
+    return record | {"dpo": {"chosen_base": _given(start, chosen), "chosen_dpo": _given(after, chosen)}}
 
 
 def digest(*parts: Sequence[Question]) -> str:
@@ -334,6 +349,33 @@ def model() -> Policy:
     return Policy(*load_model(MODEL, complete_tokenizer=True))
 
 
+#: What a record keeps of each question, besides its grades.
+KEPT = {
+    "base": ("question", "hard", "text", "length", "logp"),
+    "rl": ("question", "hard", "text", "length", "logp", "base"),
+    "sft": ("question", "hard", "text", "length", "logp", "base"),
+    "base_transfer": ("question", "text"),
+    "rl_transfer": ("question", "text"),
+    "curves": ("logp", "base"),
+}
+
+
+def compact(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record without what no measurement reads, and with log-probabilities of two decimals."""
+
+    def part(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{key: _rounded(row[key]) for key in (*KEPT[name], "grade") if key in row} for row in rows]
+
+    smaller: dict[str, Any] = {name: part(name, record[name]) for name in KEPT.keys() & record.keys() - {"curves"}}
+    if "curves" in record:
+        smaller["curves"] = {k: [part("curves", point) for point in curve] for k, curve in record["curves"].items()}
+    return record | smaller | {"dpo": {name: _rounded(values) for name, values in record["dpo"].items()}}
+
+
+def _rounded(values: Any) -> Any:
+    return [round(x, 2) if isinstance(x, float) else x for x in values] if isinstance(values, list) else values
+
+
 def recorded(name: str, plan: Plan, make: Callable[[Policy], dict[str, Any]]) -> dict[str, Any]:
     """Return the record ``name`` from the file beside this module; make and write it first if it has other settings or
     another model, or does not exist."""
@@ -343,6 +385,6 @@ def recorded(name: str, plan: Plan, make: Callable[[Policy], dict[str, Any]]) ->
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if not moved(stored["made_by"], made_by):
             return stored
-    record = {"made_by": made_by, "torch": torch.__version__, **make(model())}
+    record = {"made_by": made_by, "torch": torch.__version__, **compact(make(model()))}
     write_text_atomic(path, json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
     return record

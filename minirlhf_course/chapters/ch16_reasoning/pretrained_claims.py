@@ -8,9 +8,11 @@ largest of the runs' p-values (Berger 1982, "Multiparameter hypothesis testing a
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -242,7 +244,7 @@ def measure(record: Record) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, claim in CLAIMS.items():
         count = claim.clusters(record)
-        effect, error = jackknife(lambda some, claim=claim: claim.effect(record, some), count)
+        effect, error = jackknife(partial(claim.effect, record), count)
         numbers |= {f"{name}_effect": effect, f"{name}_error": error, f"{name}_clusters": float(count)}
     return numbers | describe(record)
 
@@ -260,13 +262,25 @@ def describe(record: Record) -> dict[str, float]:
             f"{name}_vote": vote(rows),
             f"{name}_tokens": float(np.mean([row["length"] for row in rows])),
             f"{name}_neg_logp": entropy(rows),
-            f"{name}_kl": divergence(rows),
             f"{name}_numbers": float(np.mean([answer_number(t) is not None for row in rows for t in row["text"]])),
         }
+        if name != "base":
+            numbers[f"{name}_kl"] = divergence(rows)
+        written = [
+            (repeats_question(row["question"], text), grade)
+            for row in rows
+            for text, grade in zip(row["text"], row["grade"], strict=True)
+        ]
+        numbers[f"{name}_repeats"] = float(np.mean([repeats for repeats, _ in written]))
+        for kind, wanted in (("repeated", True), ("other", False)):
+            grades = [grade for repeats, grade in written if repeats == wanted]
+            numbers[f"{name}_right_{kind}"] = float(np.mean(grades)) if grades else 0.0
         if len(rows[0]["grade"]) >= GROUP:
             numbers[f"{name}_zero_variance"] = zero_variance(rows)
     for name in ("base", "rl"):
         numbers[f"{name}_transfer"] = accuracy(record[f"{name}_transfer"])
+    numbers |= {f"rl_reward_{step}": reward for step, reward in enumerate(record["rl_metrics"]["reward"], 1)}
+    numbers["rl_zero_std"] = float(np.mean(record["rl_metrics"]["frac_reward_zero_std"]))
     for name, curve in record["curves"].items():
         for point, rows in enumerate(curve, 1):
             numbers |= {f"{name}_right_{point}": accuracy(rows), f"{name}_kl_{point}": divergence(rows)}
@@ -276,6 +290,11 @@ def describe(record: Record) -> dict[str, float]:
     asked = {tuple(sorted(map(int, row["question"].split(" + ")))) for row in record["base"]}
     numbers["overlap"] = float(len(asked & {tuple(sorted(numbers)) for numbers in record["train"]}))
     return numbers | {"pairs": float(len(dpo["question"]))}
+
+
+def repeats_question(question: str, text: str) -> bool:
+    """Whether a completion contains both numbers of its question, as ``7 + 9 = 16`` does."""
+    return Counter(re.findall(r"\d+", question)) <= Counter(re.findall(r"\d+", text))
 
 
 @dataclass(frozen=True)

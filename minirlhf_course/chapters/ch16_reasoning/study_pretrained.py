@@ -23,7 +23,7 @@ from minirlhf_course.chapters.ch16_reasoning.pretrained import (
     run_seed,
     train_answers,
 )
-from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import measure, verdicts
+from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import divergence, measure, verdicts
 from minirlhf_course.evidence import Study, settings
 
 
@@ -32,7 +32,7 @@ def one_seed(seed: int) -> dict[str, float]:
     with threads(1):
         record = recorded(f"seed_{seed}", PLAN, lambda start: run_seed(start, PLAN, seed))
     costs = {f"minutes_{name}": seconds / 60 for name, seconds in record["seconds"].items()}
-    return measure(record) | costs | {"memory": record["memory"]}
+    return measure(record) | costs | {"minutes": sum(costs.values()), "memory": record["memory"]}
 
 
 def beginner(plan: Plan) -> Policy:
@@ -69,7 +69,9 @@ def probe() -> dict[str, float | str]:
         numbers |= {f"{name}_{key}_{step}": x for key, values in history.items() for step, x in enumerate(values)}
     found = verdicts([numbers, numbers, numbers])
     numbers |= {f"{name}_{part}": getattr(v, part) for name, v in found.items() for part in ("lowest", "confirmed")}
-    numbers["other_rate_reward"] = run_rate(start, plan, 1, 1e-2)["rl_metrics"]["reward"][1]
+    faster = run_rate(start, plan, 1, 3.0)
+    numbers |= {f"faster_{name}": divergence(faster[name]) for name in ("rl", "sft")}
+    numbers["faster_dpo"] = sum(faster["dpo"]["chosen_dpo"])
     train, held_out, _ = questions(PLAN, 0)
     numbers |= {"asked": float(sum(q.a + q.b for q in train)), "asked_held_out": float(sum(q.a for q in held_out))}
     return numbers | settings(plan=PLAN, rl=DR_GRPO, dpo=PREFERENCES["dpo"].with_(beta=PLAN.beta))
