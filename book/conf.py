@@ -45,6 +45,7 @@ extensions = [
     "bridge_table",
     "engine_table",
     "machines_table",
+    "verdicts",
     "derivations",
     "labelling",
     "touch",

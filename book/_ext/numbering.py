@@ -18,6 +18,7 @@ APPENDICES = {
     "group-methods": ("K", 13),
     "reasoning-runs": ("P", 16),
     "many-machines": ("Q", 5),
+    "real-model": ("T", 16),
 }
 
 
