@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +30,9 @@ from minirlhf_course.evidence import t_distribution
 ALPHA = 0.05
 GROUP = 8
 
+#: The number that a completion gives as its answer; the jackknife asks for each of them many times.
+_number = cache(answer_number)
+
 Rows = Sequence[Mapping[str, Any]]
 Record = Mapping[str, Any]
 
@@ -44,7 +47,8 @@ def accuracy(rows: Rows) -> float:
 
 def pass_at(rows: Rows, k: int) -> float:
     """pass@k, without bias."""
-    return float(np.mean([float(pass_at_k(len(row["grade"]), sum(row["grade"]), k=k)) for row in rows]))
+    counts = torch.tensor([sum(row["grade"]) for row in rows])
+    return float(pass_at_k(len(rows[0]["grade"]), counts, k=k).mean())
 
 
 def vote(rows: Rows) -> float:
@@ -53,7 +57,7 @@ def vote(rows: Rows) -> float:
 
 
 def _vote(row: Mapping[str, Any]) -> float:
-    numbers = [answer_number(text) for text in row["text"]]
+    numbers = [_number(text) for text in row["text"]]
     counts = Counter(number for number in numbers if number is not None)
     if not counts:
         return 0.0
@@ -262,7 +266,7 @@ def describe(record: Record) -> dict[str, float]:
             f"{name}_vote": vote(rows),
             f"{name}_tokens": float(np.mean([row["length"] for row in rows])),
             f"{name}_neg_logp": entropy(rows),
-            f"{name}_numbers": float(np.mean([answer_number(t) is not None for row in rows for t in row["text"]])),
+            f"{name}_numbers": float(np.mean([_number(t) is not None for row in rows for t in row["text"]])),
         }
         if name != "base":
             numbers[f"{name}_kl"] = divergence(rows)
