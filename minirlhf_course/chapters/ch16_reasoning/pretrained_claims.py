@@ -281,6 +281,8 @@ def describe(record: Record) -> dict[str, float]:
             numbers[f"{name}_right_{kind}"] = float(np.mean(grades)) if grades else 0.0
         if len(rows[0]["grade"]) >= GROUP:
             numbers[f"{name}_zero_variance"] = zero_variance(rows)
+    ratios = [math.exp(b - a) for row in record["rl"] for a, b in zip(row["logp"], row["base"], strict=True)]
+    numbers |= {"rl_ratio": float(np.mean(ratios)), "rl_ratio_largest": max(ratios)}
     for name in ("base", "rl"):
         numbers[f"{name}_transfer"] = accuracy(record[f"{name}_transfer"])
     numbers |= {f"rl_reward_{step}": reward for step, reward in enumerate(record["rl_metrics"]["reward"], 1)}
