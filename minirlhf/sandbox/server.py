@@ -186,6 +186,22 @@ class Sandbox:
             raise self._ended("")
         return answer
 
+    def processor_time(self) -> float:
+        """Return the seconds of computing so far, by a clock that the process cannot reach; NaN where there is none.
+
+        Raises:
+            BoxEnded: the process has ended.
+        """
+        try:
+            self._control.settimeout(30)
+            self._control.sendall(b"?")
+            raw = self._control.recv(inside.CLOCK.size, socket.MSG_WAITALL)
+        except OSError as error:
+            raise self._ended("the process stopped answering") from error
+        if len(raw) < inside.CLOCK.size:
+            raise self._ended("the process ended before it answered")
+        return float(inside.CLOCK.unpack(raw)[0])
+
     def _ended(self, why: str) -> BoxEnded:
         """The error for a process that has ended: the reason ``why`` if given, else from its supervisor's report."""
         if why:
