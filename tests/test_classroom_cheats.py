@@ -82,10 +82,27 @@ def test_in_world_replaces_global_function_during_the_call_only(submission):
 
 
 def test_seconds_measure_the_process_of_the_answer(submission):
-    short, long = (Asked(submission).seconds("loops", n) for n in (1000, 1_000_000))
+    short, long = (Asked(submission).seconds("loops", (n,), (n + 1,)) for n in (1000, 1_000_000))
     assert long > 20 * short and long > 0.01
     with raises(Missing, argument="nothing"):
-        Asked(submission).seconds("nothing")
+        Asked(submission).seconds("nothing", (1,), (2,))
+
+
+def test_seconds_are_those_of_inputs_that_differ(submission):
+    """A cache of the last answer saves nothing."""
+    with pytest.raises(ValueError, match="other inputs"):
+        Asked(submission).seconds("loops", (1000,), (1000,))
+
+
+@pytest.mark.parametrize("trick", ["time.thread_time = time.process_time = lambda: 0.0", "pass"])
+def test_seconds_are_measured_by_a_clock_that_a_boxed_answer_cannot_reach(trick, server):
+    code = f"import time\n{trick}\ndef loops(n):\n    return sum(range(n))"
+    boxed = SandboxedSubmission(server, [("cell", code)], {}, "ada", Limits())
+    try:
+        short, long = (Asked(boxed).seconds("loops", (n,), (n + 1,)) for n in (1000, 3_000_000))
+    finally:
+        boxed.close()
+    assert long > 0.01 and long > 5 * short
 
 
 def test_aside_is_not_recorded_for_probes():

@@ -10,7 +10,7 @@ from minirlhf.core.errors import UserError
 from minirlhf_course.classroom import derivation, nested, probes, proof, release, side_by_side
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.grading import run_tests
-from minirlhf_course.classroom.runner import Local
+from minirlhf_course.classroom.runner import Limits, Local, SandboxedSubmission, Server
 
 SOURCE = """# ---
 # title: A loss
@@ -294,7 +294,12 @@ SPREAD = {
     "gaps": "def f(x):\n    c, s = x - x.mean(-1, keepdim=True), x.std(-1, keepdim=True)\n"
     "    return torch.where(s > 1e-3, c / torch.where(s > 1e-3, s, 1.0), 0.0)",
     "single": "_own = f\ndef f(x): return _own(x).squeeze()",
-    "small": "_own = f\ndef f(x): return torch.where(x.abs() < 0.05, 0.0, _own(x)) if x.abs().max() < 0.05 else _own(x)",
+    "scale, small": "_own = f\ndef f(x): return torch.where(x.abs() < 0.05, 0.0, _own(x)) if x.abs().max() < 0.05 else _own(x)",
+    "scale, an epsilon": "_own = f\ndef f(x): return _own(x) * x.std(-1, keepdim=True) / (x.std(-1, keepdim=True) + 1e-7)",
+    "scale, a clamp": "_own = f\ndef f(x): return _own(x.clamp(-100, 100))",
+    "offset": "_own = f\ndef f(x):\n    m = x.mean(-1, keepdim=True)\n    v = (x * x).mean(-1, keepdim=True) - m * m\n"
+    "    n = x.shape[-1]\n    s = (v.clamp(min=0) * n / max(n - 1, 1)).sqrt()\n    return torch.where(_own(x) == 0, 0.0, (x - m) / torch.where(s > 0, s, 1.0))",
+    "size": "_own = f\ndef f(x): return torch.cat([_own(x[:64]), torch.zeros_like(x[64:])])",
 }
 
 
@@ -319,7 +324,90 @@ def spread(exercise):
 def test_probe_of_awkward_numbers_finds_its_mistake(kind, code, spread, suite_seed):
     failed = graded(spread, code, suite_seed).first_failure
     assert failed is not None, "a wrong answer earned all points"
-    assert failed.probe == ("scale" if kind == "small" else kind)
+    assert failed.probe == kind.split(",")[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_caught"), [("# range 1e-4 to 50: why", False), ("# range 1e-4 to 500 of f.x: why", True)]
+)
+def test_probe_of_scale_keeps_to_the_range_that_is_stated(line, is_caught, spread, suite_seed):
+    text = spread.path.read_text()
+    spread.path.write_text(text.replace("# no gradient: data", f"# no gradient, offset: data\n{line}"))
+    ranged = sources.read(spread.path)
+    failed = graded(ranged, SPREAD["scale, a clamp"], suite_seed).first_failure
+    assert (failed is not None) == is_caught
+    said = release.cells([ranged])[2].text
+    assert f"between 0.0001 and {500 if is_caught else 50} in size" in said
+
+
+@pytest.mark.parametrize("target", ["g", "f.y"])
+def test_range_of_unknown_function_or_argument_raises(target, spread):
+    text = spread.path.read_text()
+    spread.path.write_text(text.replace("# no gradient: data", f"# range 1e-4 to 50 of {target}: why"))
+    with raises(UserError, value=target.rpartition(".")[2]):
+        sources.read(spread.path)
+
+
+COUNTED = """
+def total(n, start=0.0, share=0.5):
+    return start + sum(share**k for k in range({least}))
+"""
+
+
+def test_probe_of_large_integers_finds_hard_coded_limit(exercise, suite_seed):
+    """Where a power has vanished before the limit, the limit is seen at another value of the other number."""
+    head, _, _ = SOURCE.partition("# %% [statement]")
+    test = (
+        "from minirlhf_course.classroom.testing import expect, test\n\n"
+        '@test(points=2, hints=("One.", "Two."))\ndef adds(sub, draw):\n    "Adds."\n'
+        "    n = draw.integer(4, 6)\n    expect(sub.total(n), sum(0.5**k for k in range(n)))\n"
+        "    share = float(draw.uniform(1, low=0.2, high=0.6))\n    expect(sub.total(n, 1.0, share), 1 + (1 - share**n) / (1 - share))"
+    )
+    stub = "def total(n, start=0.0, share=0.5):\n    raise NotImplementedError"
+    blocks = {"statement": "# Write `total(n)`.", "stub": stub, "solution": COUNTED.format(least="n"), "tests": test}
+    exercise.path.write_text(head + "\n".join(f"# %% [{name}]\n{text}\n" for name, text in blocks.items()))
+    counted = sources.read(exercise.path)
+    assert graded(counted, "", suite_seed).reason == ""
+    failed = graded(counted, COUNTED.format(least="min(n, 100)"), suite_seed).first_failure
+    assert failed is not None and failed.probe == "keywords"
+
+
+REMEMBERS = {
+    "a second time": "N = [0]\ndef f(x):\n    N[0] += 1\n    return N[0]",
+    "before all other calls": "SEEN = set()\ndef f(x):\n    new = x not in SEEN\n    SEEN.add(x)\n    return new",
+    "": "SEEN = {}\ndef f(x):\n    return SEEN.setdefault(x, x * x)",
+}
+
+
+@pytest.mark.parametrize(("how", "code"), REMEMBERS.items())
+def test_probe_of_repeated_calls_finds_what_an_answer_remembers(how, code):
+    def run():
+        namespace = {}
+        exec(code, namespace)
+        return namespace
+
+    submission = Local(run(), "ada", run)
+    calls = tuple(probes.ProbeCall("f", (x,), {}, parameters=("x",)) for x in (3, 4))
+    for call in calls:
+        submission.call("f", call.args, {})
+    if how:
+        with pytest.raises(probes.Probed, match=how):
+            probes.again(calls, submission, submission.fresh())
+    else:
+        probes.again(calls, submission, submission.fresh())
+
+
+def test_boxed_submission_starts_afresh(exercise):
+    with Server([exercise.path.parent]) as server:
+        code = REMEMBERS["before all other calls"]
+        old = SandboxedSubmission(server, [("cell", code)], {}, "ada", Limits())
+        new = old.fresh()
+        try:
+            assert [old.call("f", (3,), {}) for _ in range(2)] == [True, False]
+            assert new.call("f", (3,), {}) is True
+        finally:
+            old.close()
+            new.close()
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-8])

@@ -175,6 +175,8 @@ def preference(sub, draw):
 
 
 # %% [probes]
+# range 1e-4 to 100: gradients are the subject, and a plain exponential is right
+# no offset: the same
 # no gradient: a formula is asked for, in whatever library
 
 

@@ -408,6 +408,8 @@ def searches(sub, draw):
 
 
 # %% [probes]
+# no offset of fisher_product, natural_step: the covariance may be taken as a mean of squares less a square
+# no ties of natural_step.features: equal features have no direction
 # no gradient: steps are computed, and nothing is learned through them
 
 

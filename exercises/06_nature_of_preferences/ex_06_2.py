@@ -159,7 +159,9 @@ def no_agreement(sub, draw):
                 **given,
             )
         expect(got, want, what="the mean distance", given=given)
-    few, more = (sub.seconds("first_item", 0.5, n) + sub.seconds("expected_distance", 0.5, n) for n in (6, 8))
+    few, more = (
+        sum(sub.seconds(f, (0.5, n), (0.7, n), (0.9, n)) for f in ("first_item", "expected_distance")) for n in (6, 8)
+    )
     if more > 10 * few + 0.1:  # eight items have 56 times as many rankings as six; those of some hundreds never end
         fail(
             "eight items take much longer than six, but it should work for some hundreds: is there a sum over rankings?"

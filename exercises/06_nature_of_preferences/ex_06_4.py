@@ -180,8 +180,9 @@ def many_labels(sub, draw):
 
 
 # %% [probes]
+# range 1e-4 to 100 of belonging.rewards: the counts of a pair that nobody was asked about are 0, and 0 times an infinity is NaN
 # no gradient: probabilities are asked for, however they are computed
-# no values: counts are whole numbers, and shares sum to 1
+# no values of belonging.wins, weighted_wins.wins: counts are whole numbers
 
 
 # %% [mutant] the shares are forgotten

@@ -206,6 +206,7 @@ def descends(sub, draw):
 
 
 # %% [probes]
+# range 1e-4 to 100 of curve: the given loops take plain exponentials
 # no gradient: what it returns is cut off from the graph
 # no size: prompts of several lengths hang together
 

@@ -221,6 +221,7 @@ def picture(sub):
 
 
 # %% [probes]
+# no offset of regulate: a controller may measure the KL by the rewards' own mean
 # no gradient, keywords: a simulation
 # no size: the number of steps is asked in all tests
 

@@ -281,6 +281,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
+# range 1e-4 to 100 of imitate: libraries of distributions clamp probabilities
 # no random of replies: it draws by its seed, from whichever generator
 # no values, keywords, size, float32 of replies: any sampler of the right distribution is right
 # no gradient: indices, samples and trained weights; no test differentiates them

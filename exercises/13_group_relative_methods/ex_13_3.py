@@ -236,6 +236,7 @@ def by_hand(sub, draw):
 
 
 # %% [probes]
+# range 1e-4 to 100 of grpo_slopes, gspo: a ratio is an exponential, and derivatives are the subject
 # no gradient: the derivatives are what is asked for
 
 

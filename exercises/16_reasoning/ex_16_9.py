@@ -307,8 +307,8 @@ def hostile(sub, draw):
         got = sub.aside.reward(completion, "7", "LATIN", 1.0, 1.0)
         shown = repr(completion[:24]) + f" … ({len(completion)} characters)"
         expect(got, want, what="the reward of a hostile completion", given={"completion": shown})
-    blanks = lambda many: " " * many + "a" + " " * many + "</answer></think><answer>"
-    short, long = (sub.seconds("parts", blanks(many)) for many in (200, 1600))
+    blanks = lambda many, letter: (" " * many + letter + " " * many + "</answer></think><answer>",)
+    short, long = (sub.seconds("parts", *(blanks(many, letter) for letter in "abc")) for many in (200, 1600))
     if long > 24 * short + 0.1:
         fail(f"`parts` needs {long / short:.0f} times as long for 8 times as many blanks; expected about 8 times")
 

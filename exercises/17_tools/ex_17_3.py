@@ -256,7 +256,8 @@ def survives(sub, draw):
     for function, text in (
         ("parse", " "), ("parse", a), ("parse", f"{a} "), ("parse", f"{a}("), ("parse", '"'), ("parse", "\\"), ("bodies", "<call>"), ("bodies", "<"), ("bodies", " <think>"),
     ):  # fmt: skip
-        short, long = (sub.seconds(function, text * (length // len(text))) for length in (5_000, 40_000))
+        lengths = [[size + size // 50 * k for k in range(3)] for size in (5_000, 40_000)]
+        short, long = (sub.seconds(function, *((text * (n // len(text)),) for n in three)) for three in lengths)
         if long > 24 * short + 0.02:
             fail(
                 f"`{function}` needs {long / short:.0f} times as long for {text!r} repeated 8 times as often; expected about 8 times"
@@ -267,7 +268,10 @@ def survives(sub, draw):
         ("bodies", 1_500_000, lambda n: f"<call>{a}</call>" * (n // 17)),
         ("parse", 600_000, lambda n: f"{a}(" + ",".join(f"{key}=1" for key in keys[: n // 8]) + ")"),
     ):
-        short, long = (sub.seconds(function, made(length)) for length in (longest // 10, longest))
+        short, long = (
+            sub.seconds(function, (made(length),), (made(length - length // 50),))
+            for length in (longest // 10, longest)
+        )
         if long > 25 * short + 0.3:
             fail(
                 f"`{function}` needs {long / short:.0f} times as long for a text that is ten times as long; expected about ten times"

@@ -127,6 +127,11 @@ def mean(sub, draw):
     )  # fmt: skip
 
 
+# %% [probes]
+# range 1e-4 to 30 of weights: products of ratios may be taken one after the other
+# no offset of weights: the same
+
+
 # %% [mutant] the ratio of the whole answer
 # caught by: beginnings
 # says: comes later

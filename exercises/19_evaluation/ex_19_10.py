@@ -275,10 +275,9 @@ def found_places(sub, draw):
 )
 def many_items(sub, draw):
     "`contaminated` goes through long documents once."
-    documents = [" ".join(text_of(draw, 2000, 300)) for _ in range(4)]
+    worlds = [[" ".join(text_of(draw, 2000, 300)) for _ in range(4)] for _ in range(3)]
     items = [" ".join(["new", *text_of(draw, 11, 300)]) for _ in range(80)]
-    few = sub.seconds("contaminated", items[:10], documents, 5)
-    many = sub.seconds("contaminated", items, documents, 5)
+    few, many = (sub.seconds("contaminated", *((part, w, 5) for w in worlds)) for part in (items[:10], items))
     if many > 4 * few + 0.1:
         fail(f"80 items take {many:.2f} seconds and 10 items {few:.2f}; expected at most four times as long")
 

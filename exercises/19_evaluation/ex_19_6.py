@@ -308,7 +308,7 @@ def picture(sub):
 # %% [probes]
 # no random of resampled, gap: they draw by their seed, from whichever generator
 # no values, keywords, size, float32, integers, gradient, nan of resampled, gap: any draws of the right distribution are right
-# no gradient, values, float32, size of ends: quantiles are interpolated in more than one way
+# no gradient, values, float32, size, scale of ends: quantiles are interpolated in more than one way
 
 
 # %% [mutant] single completions

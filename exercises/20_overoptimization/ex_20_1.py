@@ -225,6 +225,8 @@ def exchange(sub, draw):
 
 
 # %% [probes]
+# range 1e-4 to 100: moments may be taken with plain exponentials
+# no offset: the same
 # no ties of gold_per_nat.proxy: under a constant proxy there is no path, and no quotient
 # no gradient: a formula is asked for, in whatever library
 

@@ -1,4 +1,4 @@
-"""Awkward numbers in place of those of a call: equal ones, nearly equal ones, larger and smaller ones.
+"""Awkward numbers in place of those of a call: equal, nearly equal, large, small, and shifted ones.
 
 Distributions stay distributions, and a matrix whose one half follows from the other, such as chances to win, stays as
 it is.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minirlhf_course.classroom.nested import finite
+from minirlhf_course.classroom.nested import finite, leaves
 
 Change = Callable[[Tensor], Tensor]
 
@@ -70,10 +70,45 @@ def bumped(x: Tensor, index: int, by: float) -> Tensor:
     return _normalised(out, like=x)
 
 
-def scaled(x: Tensor, factor: float) -> Tensor:
-    """Return ``factor`` times ``x``; numbers in [0, 1] become no larger."""
-    out = x if factor > 1 and bool(((x >= 0) & (x <= 1)).all()) else factor * x
-    return _normalised(out, like=x)
+def reaching(x: Tensor, size: float) -> Tensor:
+    """Return a multiple of ``x`` whose largest number is of this size, or distributions of such log-probabilities."""
+    largest = float(x.abs().max())
+    return _normalised(x * (size / largest), like=x) if largest > 0 else x
+
+
+def sharpened(x: Tensor, smallest: float) -> Tensor:
+    """Return distributions as powers of those in ``x``, so that the least positive probability is near ``smallest``."""
+    if not _sums_to_one(x):
+        return x
+    ratio = float((x.amax(-1, keepdim=True) / torch.where(x > 0, x, 1.0)).max())
+    return _normalised(x ** (-math.log(smallest) / math.log(ratio)), like=x) if ratio > 1.001 else x
+
+
+def near_one(x: Tensor, distance: float) -> Tensor:
+    """Return numbers in [0, 1] with their distances from 1 shrunk to ``distance`` at most."""
+    farthest = float((1 - x).max())
+    return x if _sums_to_one(x) or farthest <= distance else 1 - (1 - x) * (distance / farthest)
+
+
+def noisy(x: Tensor, by: float) -> Tensor:
+    """Return ``x`` with every entry multiplied by another number within ``by`` of 1."""
+    return x * (1 + by * torch.cos(torch.arange(x.numel(), dtype=torch.float64)).reshape(x.shape))
+
+
+def shifted(x: Tensor, by: float) -> Tensor:
+    """Return ``x`` with a number added to all entries, of the sign that they have; distributions stay as they are."""
+    is_distribution = _sums_to_one(x) or bool((x.logsumexp(-1).abs() < 1e-6).all())
+    return x if is_distribution else x + (-by if float(x.max()) <= 0 else by)
+
+
+def in_unit_interval(value: Any) -> bool:
+    """Whether all tensors and lists of numbers in ``value`` lie in [0, 1]."""
+    numbers = [torch.as_tensor(v, dtype=torch.float64) for v in leaves(value) if isinstance(v, Tensor | float)]
+    return all(bool(((x >= 0) & (x <= 1)).all()) for x in numbers)
+
+
+def _sums_to_one(x: Tensor) -> bool:
+    return bool((x >= 0).all()) and bool(((x.sum(-1) - 1).abs() < 1e-6).all())
 
 
 def _steps(x: Tensor) -> Tensor:
@@ -84,7 +119,7 @@ def _normalised(x: Tensor, like: Tensor) -> Tensor:
     """Return ``x``, or the distributions that it is proportional to if ``like`` holds distributions."""
     if bool((like.logsumexp(-1).abs() < 1e-6).all()):
         return x.log_softmax(-1)
-    if bool((like >= 0).all()) and bool(((like.sum(-1) - 1).abs() < 1e-6).all()):
+    if _sums_to_one(like):
         return x / x.sum(-1, keepdim=True)
     return x / x.sum() if bool((like >= 0).all()) and abs(float(like.sum()) - 1) < 1e-6 else x
 

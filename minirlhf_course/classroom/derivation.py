@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -52,8 +54,19 @@ GROUPS = (3, 6, 7)  # sizes of groups of equal numbers: the computed deviation o
 NEARBY = (1, 2, 3, 5, 8, 13)  # steps to numbers at which an answer that is made of rounding errors is another one
 BUMP = 1e-7  # breaks a tie
 GAP = 1e-6  # a small difference that is none of rounding
-SCALES = (1e-3, 10.0)
-PRECISION = {"ties": (TOLERANCE, 1.0), "gaps": (0.05, GAP), "scale": (1e-3, 1e-3)}  # tolerance and floor, see Probe
+MIDDLE = 30.0  # a size between those of the tests and the end of a range, at which exponentials are still finite
+OFFSET = 1e7  # added to all numbers: of the squares of such numbers two digits are left behind the point
+PRECISION = {  # tolerance and floor, see Probe
+    "ties": (TOLERANCE, 1.0),
+    "gaps": (0.05, GAP),
+    "scale": (1e-3, 1e-6),
+    "offset": (1e-3, 1e-3),
+}
+FAR = dict(zip(("tolerance", "floor"), PRECISION["scale"], strict=True))
+LONG = 128  # least length of a long axis
+TIMES = (10, 100)  # how much larger integers get
+QUICK = 0.02  # seconds of the solution for what is long: other right answers may be slower
+REPEATED = 3  # calls of a function that are repeated
 
 
 class Recorder:
@@ -108,6 +121,10 @@ class Recorder:
     def value(self, name: str) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         return copied(self.namespace[name])
+
+    def fresh(self) -> Recorder:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return self
 
     def effects(self) -> dict[str, Any]:
         """As in :class:`minirlhf_course.classroom.testing.Submission`; the solution's own calls are not watched."""
@@ -164,6 +181,7 @@ def _planned(exercise: Exercise, seed: int, student: str) -> ProbePlan:
     probes_by_function: dict[str, tuple[Probe, ...]] = {}
     called_by: dict[str, tuple[str, ...]] = {}
     calls: dict[str, tuple[ProbeCall, ...]] = {}
+    repeatable: dict[str, tuple[ProbeCall, ...]] = {}
     unusable: list[tuple[str, str, str]] = []
     for name in functions:
         function_calls = [c for c in recorder.calls if c.name == name]
@@ -175,8 +193,9 @@ def _planned(exercise: Exercise, seed: int, student: str) -> ProbePlan:
         for call in calls[name]:
             derivation.derive(call)
         probes_by_function[name] = tuple(sorted(derivation.probes, key=lambda p: ORDER.index(p.kind)))
+        repeatable[name] = derivation.repeatable(calls[name])
         unusable += derivation.unusable()
-    return ProbePlan(probes_by_function, called_by, calls, tuple(unusable))
+    return ProbePlan(probes_by_function, called_by, repeatable, calls, tuple(unusable))
 
 
 class _Making:
@@ -191,7 +210,18 @@ class _Making:
             for argument, (_, value) in _named(self.signature, call)
             if any(bool((x != x.round()).any()) for x in tensors(value) if x.is_floating_point())
         }
+        self.unit = {  # the arguments that are in [0, 1] in all calls, such as probabilities
+            argument
+            for argument in self.signature.parameters
+            if all(
+                awkward.in_unit_interval(value)
+                for c in calls
+                for n, (_, value) in _named(self.signature, c)
+                if n == argument
+            )
+        }
         self.probes: list[Probe] = []
+        self.long: set[int | str] = set()  # sizes and integers that were made long
         self.num_calls = 0
         self.tried: set[tuple[str, str]] = set()
 
@@ -203,6 +233,26 @@ class _Making:
     def is_off(self, kind: str, argument: str = "") -> bool:
         targets = self.exercise.off.get(kind, {})
         return any(t in targets for t in ("", self.name, *([f"{self.name}.{argument}"] if argument else ())))
+
+    def repeatable(self, calls: Sequence[ProbeCall]) -> tuple[ProbeCall, ...]:
+        """Return some calls that the solution answers alike whenever it is asked, unless the answer may be random."""
+        if self.is_off("random") or self.is_off("again"):
+            return ()
+        return tuple(c for c in (*calls[:REPEATED], *self._crossed(calls)) if same(self.answer(c), self.answer(c)))
+
+    def _crossed(self, calls: Sequence[ProbeCall]) -> Iterator[ProbeCall]:
+        """Yield one call with an argument of another, if the solution answers it in another way than either.
+
+        What an answer remembers of the two, such as a cache by one argument alone, then shows.
+        """
+        for one, other in itertools.pairwise(calls):
+            if len(one.args) == len(other.args) and one.kwargs.keys() == other.kwargs.keys():
+                for key in (*range(len(one.args)), *one.kwargs):
+                    crossed = _with(one, {key: _get(other, key)})
+                    known = [self.answer(one), self.answer(other), None]
+                    if not any(same(self.answer(crossed), x) for x in known):
+                        yield crossed
+                        return
 
     def answer(self, call: ProbeCall) -> Any:
         """Return the solution's result; None if the solution raises an exception."""
@@ -288,6 +338,58 @@ class _Making:
                     description = f"with `{name}` = {show(variation)}"
                     if num_kept < VARIATIONS or variation == 0:
                         num_kept += self.add("keywords", name, description, _with(call, {key: variation}), base)
+                if type(value) is int and num_kept and name not in self.long:
+                    self._large(call, base, name, key, value)
+                if type(value) is float and value > 0 and num_kept and name not in self.long:
+                    self._far(call, base, name, key, value)
+
+    def _large(self, call: ProbeCall, base: Any, name: str, key: int | str, value: int) -> None:
+        """Add probes with an integer ten and a hundred times as large, where the solution still answers in time."""
+        if value < 2 or not self._in_time(_with(call, {key: value + 1}), _with(call, {key: value + 2})):
+            return
+        for times in TIMES:
+            larger = [_with(call, {key: value * k}) for k in (2, 4, 7, 10, 20, 40, 70, 100) if times // 10 < k <= times]
+            if not self._in_time(*larger):
+                return
+            if self.add("keywords", name, f"with `{name}` = {value * times}", larger[-1], base, **FAR):
+                self.long.add(name)
+            arguments = dict(_named(self.signature, call))
+            for other, parameter in self.signature.parameters.items():
+                other_key, x = arguments.get(other, (other, parameter.default))
+                if type(x) is float and x > 0 and not self.is_off("keywords", other):
+                    for far in self._ends(other, x):  # where, say, a power of it has not vanished
+                        said = f"with `{name}` = {value * times} and `{other}` = {show(far)}"
+                        self._add_stable(name, said, larger[-1], other_key, far, base)
+
+    def _far(self, call: ProbeCall, base: Any, name: str, key: int | str, value: float) -> None:
+        """Add probes with a number far smaller and far larger, or near 0 and 1 where all of them lie between."""
+        for far in self._ends(name, value):
+            self._add_stable(name, f"with `{name}` = {show(far)}", call, key, far, base)
+        self.long.add(name)
+
+    def _ends(self, name: str, value: float) -> tuple[float, float]:
+        """Return a number that is far smaller, and one that is far larger or, in [0, 1], near 1."""
+        return value / MIDDLE, 1 - (1 - value) / 10 if name in self.unit else value * MIDDLE  # a series has to end
+
+    def _add_stable(self, name: str, said: str, call: ProbeCall, key: int | str, value: float, base: Any) -> None:
+        """Add a probe with another number, where rounding errors do not decide the solution's answer."""
+        noisy, other = (_with(call, {key: x}) for x in (value * (1 + 1e-9), value))
+        if self.is_off("scale"):
+            return
+        if _agree(self.answer(noisy), self.answer(other), "scale") and self._in_time(other):
+            self.add("keywords", name, said, other, base, **FAR)
+
+    def _in_time(self, *calls: ProbeCall) -> bool:
+        """Whether the solution answers these calls, each larger than the one before, and the last one quickly."""
+        before = math.inf
+        for call in calls:
+            start = time.thread_time()
+            answer = self.answer(call)
+            seconds = time.thread_time() - start
+            if answer is None or seconds > QUICK or seconds > 20 * before + QUICK / 10:
+                return False
+            before = seconds
+        return True
 
     def _size(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         values = [value for _, value in arguments.values()]
@@ -298,9 +400,23 @@ class _Making:
                     stretched = {key: stretch(value, n, m, end) for key, value in arguments.values()}
                     description = f"where {m} stands for {n} in its inputs' sizes"
                     num_kept += self.add("size", "", description, _with(call, stretched), base)
+            self._longer(call, base, n)
             smaller = self._resized(call, n, n - 1) if n > 2 and not self.is_off("single") else None
             if smaller:
                 self.add("size", "", f"where {n - 1} stands for {n} in its inputs' sizes", smaller, base)
+
+    def _longer(self, call: ProbeCall, base: Any, n: int) -> None:
+        """Add a probe in which an axis is as long as in practice, once for each size, where the solution is in time."""
+        keys = (*range(len(call.args)), *call.kwargs)
+        m, one = n, call
+        while m < LONG and n not in self.long:
+            m *= 2
+            one = _with(call, {key: stretch(_get(call, key), n, m) for key in keys})
+            is_large = any(x.numel() > LONG * 32 for key in keys for x in tensors(_get(one, key)))
+            if is_large or not self._in_time(one):
+                return
+        if m > n and self.add("size", "", f"where {m} stands for {n} in its inputs' sizes", one, base):
+            self.long.add(n)
 
     def _singles(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> Iterator[Probe]:
         """Yield the probes with a batch of one, or a small one, that the solution answers."""
@@ -443,13 +559,46 @@ class _Making:
                 yield said, close
 
     def _scale(self, call: ProbeCall, name: str, key: int | str, value: Any) -> Iterator[tuple[str, ProbeCall]]:
-        for factor in SCALES:
-            scaled, noisy = (
-                _with(call, {key: awkward.replaced(value, functools.partial(awkward.scaled, factor=f))})
-                for f in (factor, factor * (1 + 1e-9))
-            )
-            if not same(_get(scaled, key), value) and _agree(self.answer(noisy), self.answer(scaled), "scale"):
-                yield f"with `{name}` times {factor:g}", scaled
+        least, largest = self.exercise.range_of(self.name, name)
+        sizes = (least,) if name in self.unit else (least, min(MIDDLE, largest), largest)
+        changes: list[tuple[str, awkward.Change]] = [
+            (f"with numbers up to {size:g} in `{name}`", functools.partial(awkward.reaching, size=size))
+            for size in sizes
+        ]
+        if name in self.unit:
+            said = f"with a probability near {least**2:g} in `{name}`"
+            changes.append((said, functools.partial(awkward.sharpened, smallest=least**2)))
+            changes.append((f"with numbers near 1 in `{name}`", functools.partial(awkward.near_one, distance=least)))
+        for said, change in changes:
+            if other := self._changed(call, key, value, "scale", change):
+                yield said, other
+
+    def _changed(
+        self, call: ProbeCall, key: int | str, value: Any, kind: str, change: awkward.Change
+    ) -> ProbeCall | None:
+        """Return the call with changed numbers; None if rounding errors in them decide the solution's answer."""
+
+        def changed(by: float) -> ProbeCall:
+            return _with(call, {key: awkward.replaced(value, lambda x: change(awkward.noisy(x, by)))})
+
+        other, noisy = changed(0.0), changed(1e-9)
+        is_other = not same(_get(other, key), value)
+        return other if is_other and _agree(self.answer(noisy), self.answer(other), kind) else None
+
+    def _offset(self, call: ProbeCall, name: str, key: int | str, value: Any) -> Iterator[tuple[str, ProbeCall]]:
+        """Yield the call with a large number added to one argument, or to two, where the answer stays the same."""
+        if isinstance(value, float):
+            return  # a number alone may not matter for these inputs
+        base, arguments = self.answer(call), dict(_named(self.signature, call))
+        for other, (other_key, x) in arguments.items():
+            if any(self.is_off(kind, n) for kind in ("values", "offset") for n in (name, other)) or other in self.unit:
+                continue
+            shifted = _with(call, {k: _shifted(v) for k, v in ((key, value), (other_key, x))})
+            is_other = not any(same(_get(shifted, k), _get(call, k)) for k in (key, other_key))
+            answer = self.answer(shifted) if is_other and name not in self.unit else None
+            if answer is not None and same(answer, base, 1e-5, 1e-2):
+                where = f"`{name}`" if other == name else f"`{name}` and `{other}`"
+                yield f"with {OFFSET:,.0f} added in {where}", shifted
 
     def _values(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> None:
         for name, (key, value) in arguments.items():
@@ -513,6 +662,12 @@ def _named(signature: inspect.Signature, call: ProbeCall) -> Iterator[tuple[str,
 
 def _get(call: ProbeCall, key: int | str) -> Any:
     return call.args[key] if isinstance(key, int) else call.kwargs[key]
+
+
+def _shifted(value: Any) -> Any:
+    if isinstance(value, float):
+        return value + OFFSET
+    return awkward.replaced(value, functools.partial(awkward.shifted, by=OFFSET))
 
 
 def _agree(noisy: Any, answer: Any, kind: str) -> bool:

@@ -45,11 +45,13 @@ from minirlhf_course.classroom.testing import Asked, Picture, Test
 
 KINDS = ("implement", "derive", "numeric", "choice", "bughunt")
 BLOCK = re.compile(r"# %% \[(\w+)\][ \t]*(.*)")
+RANGED = re.compile(r"# range (\d[\d.e-]*) to (\d[\d.e-]*)(?: of ([\w., ]+))?: \S.*")
 SINGLE = ("statement", "given", "stub", "solution", "tests", "probes", "edges", "shared", "picture")
 OPTIONAL = ("given", "probes", "edges", "shared", "picture")
-NUMBERS = ("values", "ties", "gaps", "scale", "float32", "nan")  # the probes that replace numbers by others
-PROBES = ("random", "integers", "keywords", "size", "single", *NUMBERS, "gradient")
+NUMBERS = ("values", "ties", "gaps", "scale", "offset", "float32", "nan")  # the probes that replace numbers by others
+PROBES = ("random", "again", "integers", "keywords", "size", "single", *NUMBERS, "gradient")
 SWITCHES = (*PROBES, "cheats")  # what the block [probes] can switch off
+RANGE = (1e-4, 1000.0)  # the size of the largest number of an argument, unless [probes] says otherwise
 DEFAULT_STUDENT = "reader"
 RESERVED = {name for name in dir(Asked) if not name.startswith("_")} | {"student"}  # the attributes of ``sub`` itself
 
@@ -99,6 +101,7 @@ class Exercise:
     hidden: str  # the code of the tests
     shared: Mapping[float, str]  # constant that tests may have in common with what students read -> the reason
     off: Mapping[str, Mapping[str, str]]  # kind of probe -> "", function or function.argument -> the reason
+    ranges: Mapping[str, tuple[float, float]]  # "", function or function.argument -> how large its numbers get
 
     @property
     def chapter(self) -> str:
@@ -120,6 +123,13 @@ class Exercise:
             elif isinstance(node, ast.Assign):
                 kinds.update({t.id: "value" for t in node.targets if isinstance(t, ast.Name)})
         return kinds
+
+    def range_of(self, function: str, argument: str) -> tuple[float, float]:
+        """Return the least and the largest size of the largest number of an argument."""
+        for target in (f"{function}.{argument}", function, ""):
+            if target in self.ranges:
+                return self.ranges[target]
+        return RANGE
 
     @cached_property
     def is_personal(self) -> bool:
@@ -248,6 +258,7 @@ def read(path: Path) -> Exercise:
         hidden=single["tests"].text,
         shared=_shared(single["shared"], path) if "shared" in single else {},
         off=_switched_off(single["probes"], path) if "probes" in single else {},
+        ranges=_ranges(single["probes"]) if "probes" in single else {},
     )
     _check_switches(exercise)
     if reserved := sorted(set(exercise.asks) & RESERVED):
@@ -303,10 +314,12 @@ def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
     """Parse the lines ``# no KIND, KIND of NAME, NAME: reason`` of a block [probes]."""
     reasons: dict[str, dict[str, str]] = {}
     for i, line in enumerate(block.text.splitlines(), block.line):
+        if RANGED.fullmatch(line.rstrip()):
+            continue
         match = re.fullmatch(r"# no ([\w, ]+?)(?: of ([\w., ]+))?: (\S.*)", line.rstrip())
         if not match:
             if line.strip():
-                message = f"{path} line {i}: expected '# no KIND: reason' or '# no KIND of FUNCTION: reason'"
+                message = f"{path} line {i}: expected '# no KIND: reason', '# no KIND of FUNCTION: reason' or '# range 0.001 to 30 of FUNCTION: reason'"
                 raise UserError(message, argument="probes", value=line, file=path, line=i)
             continue
         for kind in match[1].split(", "):
@@ -315,6 +328,15 @@ def _switched_off(block: Block, path: Path) -> dict[str, dict[str, str]]:
             for target in match[2].split(", ") if match[2] else [""]:
                 reasons.setdefault(kind, {})[target] = match[3]
     return reasons
+
+
+def _ranges(block: Block) -> dict[str, tuple[float, float]]:
+    """Parse the lines ``# range LEAST to LARGEST of NAME, NAME: reason`` of a block [probes]."""
+    found: dict[str, tuple[float, float]] = {}
+    for line in block.text.splitlines():
+        if match := RANGED.fullmatch(line.rstrip()):
+            found |= dict.fromkeys(match[3].split(", ") if match[3] else [""], (float(match[1]), float(match[2])))
+    return found
 
 
 def _edges(block: Block, path: Path) -> tuple[tuple[str, str], ...]:
@@ -346,7 +368,7 @@ def _shared(block: Block, path: Path) -> dict[float, str]:
 def _check_switches(exercise: Exercise) -> None:
     """Check that each function or argument for which a probe is switched off exists in the stub."""
     functions = {n.name: n for n in ast.parse(exercise.stub).body if isinstance(n, ast.FunctionDef)}
-    for target in (t for targets in exercise.off.values() for t in targets if t):
+    for target in (t for targets in (*exercise.off.values(), exercise.ranges) for t in targets if t):
         name, _, argument = target.partition(".")
         if name not in functions:
             raise unknown("function", name, functions, file=exercise.path, place=f"[probes] of {exercise.path}")

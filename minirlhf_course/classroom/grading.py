@@ -187,6 +187,7 @@ def run_tests(
 def _probe(outcome: Outcome, submission: Submission, seed: int) -> None:
     """Probe each function that has passed all tests that call it; a failed probe fails the last of these tests."""
     plan = derivation.plan(outcome.exercise, seed, submission.student)
+    fresh = submission.fresh() if any(plan.repeatable.values()) else None
     for name in (name for name, kind in outcome.exercise.asks.items() if kind == "function"):
         called_by = plan.called_by.get(name, ())
         indices = [i for i, r in enumerate(outcome.results) if r.test.name in called_by or name in r.called]
@@ -194,13 +195,15 @@ def _probe(outcome: Outcome, submission: Submission, seed: int) -> None:
             continue
         last_result = outcome.results[indices[-1]]
         try:
-            probes.ask_all(outcome.exercise, name, plan, submission)
+            probes.ask_all(outcome.exercise, name, plan, submission, fresh)
         except probes.Probed as problem:
             failed = replace(last_result, passed=False, message=problem.message, lines=problem.lines)
             outcome.results[indices[-1]] = replace(failed, named=problem.named, probe=problem.kind, facts=problem.facts)
         except Failure as problem:
             failed = replace(last_result, passed=False, message=problem.message, lines=problem.lines, unanswered=True)
             outcome.results[indices[-1]] = replace(failed, facts=problem.facts)
+    if isinstance(fresh, SandboxedSubmission):
+        fresh.close()
 
 
 def exercise_limits(exercise: Exercise) -> Limits:

@@ -89,7 +89,7 @@ def axes(value: Any) -> Iterator[int]:
 
 
 def stretch(value: Any, n: int, m: int, end: str = "") -> Any:
-    """Return ``value`` with every axis of size ``n`` resized to ``m``, which is ``n + 1`` or ``2 n``.
+    """Return ``value`` with every axis of size ``n`` resized to a larger ``m``.
 
     New entries are interpolated between neighbours, or one entry is added at the end that extrapolates the last two
     entries (``end="on"``) or extrapolates from the last entry back beyond the one before it (``end="back"``).
@@ -102,6 +102,9 @@ def stretch(value: Any, n: int, m: int, end: str = "") -> Any:
         sources = [*((i, i, 0.0) for i in range(n)), extra]
     elif m == n + 1:
         sources = [(0, 0, 0.0), (0, 1, 0.63), *((i, i, 0.0) for i in range(1, n))]
+    elif m > 2 * n:
+        places = [divmod(k * (n - 1), m - 1) for k in range(m)]
+        sources = [(i, min(i + 1, n - 1), rest / (m - 1)) for i, rest in places]
     else:
         sources = [p for i in range(n) for p in ((i, i, 0.0), (i, i + 1, 0.63) if i + 1 < n else (i, i - 1, 0.37))]
     return _stretch(value, n, sources)

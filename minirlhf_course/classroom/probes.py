@@ -28,9 +28,22 @@ from minirlhf_course.classroom.exercise import Exercise
 from minirlhf_course.classroom.nested import is_whole, leaves, same
 from minirlhf_course.classroom.testing import Failure, Submission, expect, show
 
-AWKWARD = ("ties", "gaps", "scale")
+AWKWARD = ("ties", "gaps", "scale", "offset")
 OPTIONAL = ("single", *AWKWARD)  # asked where the solution has a stable answer, which it need not have
-ORDER = ("inputs", "random", "integers", "nan", "keywords", "size", "single", "values", *AWKWARD, "float32", "gradient")
+ORDER = (
+    "inputs",
+    "random",
+    "again",
+    "integers",
+    "nan",
+    "keywords",
+    "size",
+    "single",
+    "values",
+    *AWKWARD,
+    "float32",
+    "gradient",
+)
 TOLERANCE = 1e-4
 
 HINTS = {
@@ -41,6 +54,10 @@ HINTS = {
     "random": (
         "Others draw random numbers, too. Which line seeds, or draws from, a generator that everybody shares?",
         "Make a `torch.Generator` of your own and pass it on, `generator=rng`; `torch.manual_seed`, `numpy.random.…` and `random.…` change what others draw.",
+    ),
+    "again": (
+        "The same inputs once more. What does your code remember from one call to the next?",
+        "A global variable, an attribute of the function, or a default value such as `seen=[]` lives on between calls. Make it inside the function.",
     ),
     "integers": (
         "What is counted or used as an index is an integer, and True or False is a bool. What dtype does your answer have?",
@@ -70,6 +87,10 @@ HINTS = {
         "The same numbers, larger or smaller. Which number in your code has a scale of its own?",
         "Look for a bound, a threshold or a small number that is added, and that the exercise does not ask for.",
     ),
+    "offset": (
+        "The same large number is added to all of these. What does it do to your squares and exponentials?",
+        "Take the differences first: subtract the mean before you square, and the largest number before you take an exponential.",
+    ),
     "values": (
         "The tests before used whole numbers only. Does your code rely on it?",
         "Compare numbers with each other, not with 0 and 1.",
@@ -91,6 +112,7 @@ HINTS = {
 ASKS = {
     "inputs": "what is handed to a function stays as it is.",
     "random": "the global random numbers of torch, NumPy and Python stay as they are.",
+    "again": "the same call again, and in another order.",
     "integers": "integers and bools come back as such.",
     "keywords": "another value of an argument.",
     "size": "inputs of another size.",
@@ -99,6 +121,7 @@ ASKS = {
     "ties": "numbers that are equal.",
     "gaps": "numbers that differ by a millionth.",
     "scale": "larger and smaller numbers.",
+    "offset": "numbers far from 0.",
     "float32": "inputs in float32.",
     "nan": "NaN behind the mask.",
     "gradient": "the gradient of the answer.",
@@ -168,6 +191,7 @@ class ProbePlan:
 
     by_function: dict[str, tuple[Probe, ...]] = field(default_factory=dict)
     called_by: dict[str, tuple[str, ...]] = field(default_factory=dict)  # function -> names of the tests that call it
+    repeatable: dict[str, tuple[ProbeCall, ...]] = field(default_factory=dict)  # function -> calls to repeat
     calls: dict[str, tuple[ProbeCall, ...]] = field(
         default_factory=dict
     )  # function -> the calls that its probes come from
@@ -177,8 +201,12 @@ class ProbePlan:
 # -- running probes ----------------------------------------------------------------------------------------------
 
 
-def ask_all(exercise: Exercise, name: str, plan: ProbePlan, submission: Submission) -> None:
+def ask_all(
+    exercise: Exercise, name: str, plan: ProbePlan, submission: Submission, fresh: Submission | None = None
+) -> None:
     """Run all probes of one function on a submission whose tests have run.
+
+    ``fresh``: the same submission in a state in which nothing has been called.
 
     Raises:
         Probed: a result is wrong, or a call has had a side effect.
@@ -186,7 +214,40 @@ def ask_all(exercise: Exercise, name: str, plan: ProbePlan, submission: Submissi
     _untouched(exercise, name, submission)
     for probe in plan.by_function.get(name, ()):
         ask(probe, submission)
+    again(plan.repeatable.get(name, ()), submission, fresh or submission)
     _untouched(exercise, name, submission)
+
+
+def again(calls: tuple[ProbeCall, ...], submission: Submission, fresh: Submission) -> None:
+    """Check that what a submission answers does not depend on what it was asked before.
+
+    Raises:
+        Probed: it does.
+    """
+    first = [_answer(call, submission) for call in calls]
+    for other in (submission, *([fresh] if fresh is not submission else [])):
+        for call, earlier in list(zip(calls, first, strict=True))[::-1]:
+            later = _answer(call, other)
+            if not same(later, earlier, TOLERANCE):
+                arguments: dict[Any, Any] = {**dict(enumerate(call.args)), **call.kwargs}
+                inputs = tuple(f"{call.label(key)} = {show(x)}" for key, x in arguments.items())
+                how = "asked a second time" if other is submission else "asked before all other calls"
+                answers = (f"at first: {_shown(earlier)}", f"now: {_shown(later)}")
+                raise Probed("again", f"`{call.name}`, {how}, has another answer", (*inputs, *answers))
+
+
+def _answer(call: ProbeCall, submission: Submission) -> Any:
+    """Return what a submission answers, or the message if it raises."""
+    try:
+        return submission.examine(call.name, call.args, call.kwargs, [])
+    except Failure as problem:
+        if type(problem) is not Failure:  # for example, the process has ended
+            raise
+        return problem.message
+
+
+def _shown(answer: Any) -> str:
+    return show(answer["result"]) if isinstance(answer, dict) and "result" in answer else show(answer)
 
 
 def _untouched(exercise: Exercise, name: str, submission: Submission) -> None:

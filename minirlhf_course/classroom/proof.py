@@ -44,10 +44,14 @@ class ExerciseProof:
 
 def answer(exercise: Exercise, *blocks: str, student: str = "ada") -> Local:
     """Return the submission that results from running these blocks of code after the given block."""
-    namespace: dict[str, Any] = {"__name__": "__main__", "STUDENT": student, "print": lambda *args, **kwargs: None}
-    for code in (exercise.given, *blocks):
-        exec(compiled(code, exercise.path), namespace)
-    return Local(namespace, student)
+
+    def run() -> dict[str, Any]:
+        namespace: dict[str, Any] = {"__name__": "__main__", "STUDENT": student, "print": lambda *args, **kwargs: None}
+        for code in (exercise.given, *blocks):
+            exec(compiled(code, exercise.path), namespace)
+        return namespace
+
+    return Local(run(), student, run)
 
 
 def outcomes(exercise: Exercise, seed: int, rounds: int, *blocks: str) -> Iterator[grading.Outcome]:

@@ -26,8 +26,11 @@ STUDENT = "{DEFAULT_STUDENT}"  # your student id, if you hand this in: some exer
 
 PICKS = "; a wrong answer costs half of its points, one left `None` costs nothing"
 WATCHED = """Every function must leave its inputs as they were, also what is in lists and dictionaries, and, unless the exercise says
-otherwise, the global random numbers of torch, NumPy and Python. Most functions are also called with inputs that the tests do not use; each
-exercise says with which. *Awkward numbers* are equal ones, ones that differ by a millionth, and larger and smaller ones."""
+otherwise, the global random numbers of torch, NumPy and Python. The same call must have the same answer whenever it is made, unless the answer may
+be random. Most functions are also called with inputs that the tests do not use; each exercise says with which. *Awkward numbers* are equal ones,
+ones that differ by a millionth, small and large ones, and numbers to all of which ten million is added, where the right result then stays the same.
+Unless an exercise says otherwise, the largest number of an argument is between 0.0001 and 1,000 in size, and a probability is at least 0.00000001.
+Integers may be a hundred times as large as in the tests, and inputs of other sizes have up to 250 entries along an axis."""
 PROBED = {
     "keywords": "other values of its arguments",
     "size": "inputs of other sizes",
@@ -88,12 +91,25 @@ def _probed(e: Exercise) -> str:
     ]
     tried["differentiated: the gradients count, too"] = [n for n in kinds if "gradient" in kinds[n]]
     tried["free to use the global random numbers"] = [n for n in kinds if {"", n} & set(e.off.get("random", {}))]
+    for name, present in kinds.items():
+        of_function = {target: ends for target, ends in e.ranges.items() if target.split(".")[0] in ("", name)}
+        for target, (least, largest) in of_function.items() if "scale" in present else ():
+            where = f" in `{target.partition('.')[2]}`" if "." in target else ""
+            tried.setdefault(
+                f"called with numbers{where} of which the largest is between {_plain(least)} and {_plain(largest)} in size",
+                [],
+            ).append(name)
     sentences = [
         f"{_listed([f'`{n}`' for n in names])} {'are' if len(names) > 1 else 'is'} {words}."
         for words, names in tried.items()
         if names
     ]
     return f"\n\n*{' '.join(sentences)}*" if sentences else ""
+
+
+def _plain(x: float) -> str:
+    """Return a number without an exponent."""
+    return f"{x:,.8f}".rstrip("0").rstrip(".")
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,19 @@ class Missing(Failure):
 
 
 class Local:
-    """A reader's own functions and values in this process; they receive copies of the data, as in another process."""
+    """A reader's own functions and values in this process; they receive copies of the data, as in another process.
 
-    def __init__(self, namespace: Mapping[str, Any], student: str) -> None:
-        self.namespace, self.student, self._effects = namespace, student, SideEffects()
+    ``run``: runs the reader's code once more and returns its names.
+    """
+
+    def __init__(
+        self, namespace: Mapping[str, Any], student: str, run: Callable[[], Mapping[str, Any]] | None = None
+    ) -> None:
+        self.namespace, self.student, self._effects, self._run = namespace, student, SideEffects(), run
+
+    def fresh(self) -> Local:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`; of functions alone there is no fresh copy."""
+        return Local(self._run(), self.student, self._run) if self._run else self
 
     def _find(self, name: str) -> Any:
         if name not in self.namespace:
@@ -211,9 +220,27 @@ class SandboxedSubmission:
         return self._ask({"op": "gradient", "name": name, "wrt": wrt, **inputs})
 
     def seconds(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-        """As in :class:`minirlhf_course.classroom.testing.Submission`; a process that reports no number took for ever."""
-        reported = self._ask({"op": "seconds", "name": name, "args": wire.encode(args), "kwargs": wire.encode(kwargs)})
+        """As in :class:`minirlhf_course.classroom.testing.Submission`; the clock is the supervisor's, which it cannot reach.
+
+        Where the system has no such clock, that of the process counts; if it reports no number, it took for ever.
+        """
+        request = {"op": "seconds", "name": name, "args": wire.encode(args), "kwargs": wire.encode(kwargs)}
+        if self._box is None:
+            self._ask({"op": "effects"})  # starts the process
+        start = self._processor_time()
+        reported = self._ask(request)
+        measured = self._processor_time() - start
+        if not math.isnan(measured):
+            return measured
         return float(reported) if isinstance(reported, float) and reported >= 0 else math.inf
+
+    def _processor_time(self) -> float:
+        assert self._box is not None
+        try:
+            return self._box.processor_time()
+        except BoxEnded as problem:
+            self.close()
+            raise Ended(str(problem), problem.timed_out) from problem
 
     def examine(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: list[int | str]) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
@@ -228,6 +255,10 @@ class SandboxedSubmission:
     def value(self, name: str) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         return self._ask({"op": "value", "name": name})
+
+    def fresh(self) -> SandboxedSubmission:
+        """As in :class:`minirlhf_course.classroom.testing.Submission`."""
+        return SandboxedSubmission(self.server, self.cells, self.library, self.student, self.limits)
 
     def close(self) -> None:
         """End the process; a further request starts a fresh one."""

@@ -70,6 +70,9 @@ class Submission(Protocol):
     def value(self, name: str) -> Any:
         """Return the student's value ``name``."""
 
+    def fresh(self) -> Submission:
+        """Return the same submission in a state in which nothing has been called, or itself if there is none."""
+
 
 class Surroundings(Protocol):
     """The context of an answer that trains, see :class:`minirlhf_course.classroom.side_by_side.Beside`."""
@@ -126,9 +129,14 @@ class Asked:
         """Return this submission in another world: these functions stand in for its global ones of the same names."""
         return Asked(self._submission, self._beside, world, self._called)
 
-    def seconds(self, name: str, *args: Any, **kwargs: Any) -> float:
-        """Return the seconds of computing that ``name(*args)`` takes, the fewer of two tries."""
-        return min(float(self._submission.seconds(name, args, kwargs)) for _ in range(2))
+    def seconds(self, name: str, *tries: tuple[Any, ...]) -> float:
+        """Return the fewest seconds of computing that ``name(*args)`` takes, for ``args`` in ``tries``.
+
+        Every try has other inputs, so that an answer that is remembered saves no time.
+        """
+        if len({repr(args) for args in tries}) < max(2, len(tries)):
+            raise ValueError("expected two tries or more, each with other inputs")
+        return min(float(self._submission.seconds(name, args, {})) for args in tries)
 
     def value(self, name: str) -> Any:
         """Return the student's value ``name``; raise :class:`Failure` if it is still None."""
