@@ -17,6 +17,7 @@
 # How your answer is tested: in five environments your learner gets 150 episodes with $\alpha = 0.3$, $\gamma = 0.9$, $\varepsilon = 0.2$. The score is the exact discounted value, from state 0, of acting greedily by the returned values.
 # The reference learner has a score in the same environment. You pass if the lower end of the 95 % interval of the mean difference, your score − the reference score, is above −0.1. Then the tests run your learner in small environments
 # with other $\alpha$, $\gamma$, $\varepsilon$ and other numbers of episodes, in which Q-learning finds known values. They also run it twice with the same seed, and with another.
+# In the five environments, too, the returned values must be those of Q-learning after the steps that you took, each step used once, and the actions must be $\varepsilon$-greedy.
 
 # %% [given]
 import random
@@ -115,6 +116,7 @@ class World:
         self.leads, self.earns, self.ends, self.slip = leads, earns, ends, slip
         self.rng = random.Random(luck)
         self.taken = []  # (state, action) of every step
+        self.seen = []  # (state, action, reward, next state, whether it is over) of every step
         self.state, self.steps, self.episodes, self.problem = -1, 0, 0, ""
 
     def handle(self):
@@ -134,6 +136,7 @@ class World:
             action = self.rng.randrange(len(self.leads[0]))
         after = self.leads[state][action]
         self.state = -1 if self.ends[after] else after
+        self.seen.append((state, self.taken[-1][1], self.earns[after], after, self.ends[after]))
         return self.earns[after], after, self.ends[after]
 
 
@@ -248,6 +251,25 @@ def seeded(sub, draw):
         fail("another seed gives the same steps: the seed is not used")
 
 
+def is_q_learning(q, world, alpha, gamma, epsilon):
+    """Check that a table is that of Q-learning after the steps that were taken, and that the actions were ε-greedy."""
+    right, others = torch.zeros_like(q).tolist(), []
+    for state, action, reward, after, over in world.seen:
+        best = max(right[state])
+        greedy = [value >= best - 1e-6 for value in right[state]]
+        others.append((not greedy[action], epsilon * (1 - sum(greedy) / len(greedy))))
+        goal = reward if over else reward + gamma * max(right[after])
+        right[state][action] += alpha * (goal - right[state][action])
+    what = "the table after the steps that were taken"
+    expect(q, torch.tensor(right, dtype=torch.float64), what=what, reveal=False, tolerance=1e-4)
+    got, expected = sum(a for a, _ in others), sum(p for _, p in others)
+    spread = sum(p * (1 - p) for _, p in others) ** 0.5
+    if abs(got - expected) > 5 * spread + 1:
+        fail(
+            f"{got} of {len(others)} actions do not look best at their step; ε-greedy actions give about {expected:.0f}"
+        )
+
+
 @trains(
     points=4,
     hints=(
@@ -263,12 +285,14 @@ def learns(sub, draw):
     "`learn` finds the goal: five environments, each compared with the reference learner."
     world = grid(draw)
     q = learned(sub, world, 150, 0.3, 0.9, 0.2, draw.integer(0, 2**28))
+    is_q_learning(q, world, 0.3, 0.9, 0.2)
     return [worth(torch.zeros(16, 4), world, 0.9), worth(q, world, 0.9)]
 
 
 # %% [edges]
 # learns: An episode is cut off after 100 steps
 # learns: It counts the episodes
+# learns: must be those of Q-learning after the steps that you took
 
 
 # %% [probes]

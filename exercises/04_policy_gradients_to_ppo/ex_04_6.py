@@ -17,7 +17,7 @@
 #    0 and standard deviation 1, and a critic of the same size as the policy. Take all random numbers from the seed.
 #
 # Grading: eight iterations, four seeds. The test environment has the same functions `start` and `push`, but it differs from yours: in some runs the two actions are exchanged, and forces are a little
-# larger or smaller. Your policy can learn this only by trying. The environment counts the calls: 64 calls of `push` with 32 carts per iteration. With no iteration `train` returns the beginning, and the same seed gives the same policy.
+# larger or smaller. Your policy can learn this only by trying. In one further run the pole falls only after one of the two actions, whatever the state, and six iterations must find the other one. The environment counts the calls: 64 calls of `push` with 32 carts per iteration. With no iteration `train` returns the beginning, and the same seed gives the same policy.
 # The score is the number of steps, of 200, for which the pole stands under the more probable action, averaged over 32 starts. It is compared with our run
 # on the same seed. You pass if the lower end of the 95 % interval of (your score − ours) is above −100. A policy that has learned nothing keeps the pole up for about ten steps.
 
@@ -235,6 +235,25 @@ def begins(sub, draw):
         fail("a different seed gives the same policy: the seed is not used")
 
 
+def learns_anything(sub, draw):
+    """Check that `train` learns from what happens: here the pole falls after one action only, whatever the state."""
+    good, rng = draw.integer(0, 1), torch.Generator().manual_seed(draw.integer(0, 2**28))
+    cart = Cart(draw)
+
+    def answer(states, actions):
+        falls = (actions != good) & (torch.rand(len(states), generator=rng) < 0.5)
+        return (states + 0.01 * torch.randn(states.shape, generator=rng)).clamp(-0.2, 0.2), falls
+
+    cart.answer = answer
+    first, shift, last = trained(sub, cart, 6, draw.integer(0, 2**28))
+    states = 0.2 * (draw.uniform(64, 4).float() - 0.5)
+    chosen = (torch.tanh(states * torch.tensor([1.0, 1.0, 5.0, 1.0]) @ first + shift) @ last).softmax(-1)[:, good]
+    if float(chosen.mean()) < 0.75:
+        fail(
+            f"in another environment only one action keeps the pole up; after six iterations its probability is {float(chosen.mean()):.2f}"
+        )
+
+
 @trains(
     points=4,
     hints=(
@@ -244,7 +263,7 @@ def begins(sub, draw):
     seeds=4,
     bar=100.0,
     what="the number of steps with a standing pole",
-    also=(begins,),
+    also=(begins, learns_anything),
 )
 def balances(sub, draw):
     "`train` finds a policy that keeps the pole up, in four runs, each paired with ours."

@@ -10,7 +10,7 @@
 # tokens `USER` (8), `ASSISTANT` (9) and `END` (10).
 #
 # A demonstration is a list of turns, `("user", ids)` or `("assistant", ids)`. In a row, every turn begins with the token of its speaker. The assistant's turns close with `END`, the user's turns do not. Users and
-# assistants continue the same word differently, and the table cannot see who is speaking.
+# assistants continue the same word differently, and the table cannot see who is speaking. A demonstration may end with a turn of the user.
 #
 # Write `step(logits, demonstrations, lr)`: one step of gradient descent of size `lr` on the instruction-tuning loss of all demonstrations together, the mean of $-\log\pi$ over the tokens that count. It returns the new table.
 #
@@ -139,7 +139,7 @@ def one_step(sub, draw):
     a, b, c = draw.permutation(WORDS)[:3].tolist()
     shown = [
         [("user", [c]), ("assistant", [a, b]), ("user", [b]), ("assistant", [a])],
-        [("user", [a, c]), ("assistant", [b])],
+        [("user", [a, c]), ("assistant", [b]), ("user", [c, b])],
     ]
     counted = [(ASSISTANT, a), (a, b), (b, END), (ASSISTANT, a), (a, END), (ASSISTANT, b), (b, END)]
 
@@ -173,9 +173,10 @@ def one_step(sub, draw):
 
 
 def any_size(sub, draw):
-    """One step at any `lr`, on demonstrations like those of the training."""
+    """One step at any `lr`, on demonstrations like those of the training, some of which end with the user."""
     users, assistants = speaker(draw), speaker(draw)
     logits, shown = base(draw, users), talks(draw, users, assistants, 5)
+    shown = [talk + [("user", said(draw, users, 0.2))] * (i % 2) for i, talk in enumerate(shown)]
     lr = float(draw.uniform(1, low=1, high=20))
     step = lambda rate: sub.step(logits, shown, rate)
     for rate in (lr, 10.0, 100.0):
@@ -209,6 +210,10 @@ def answers(sub, draw):
         if number % 10 == 0:
             curve.append(-distance(logits, assistants))
     return curve
+
+
+# %% [edges]
+# one_step: A demonstration may end with a turn of the user
 
 
 # %% [probes]

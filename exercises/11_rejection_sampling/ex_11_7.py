@@ -234,7 +234,7 @@ def learns(sub, draw):
 
 # %% [probes]
 # no cheats of update.lr: a mean over tokens makes smaller steps, and is right if it learns as fast
-# no keywords, size, values, float32, gradient of update: any update that learns is right
+# no keywords, size, single, values, float32, gradient of update: any update that learns is right
 # no gradient of worth_keeping: True or False
 
 

@@ -20,7 +20,8 @@
 # How it is graded: your `step` is run 40 times, on six seeds, at `lr = 8`, with 16 games and 4 completions of each per step. The rewards are high here: a wrong answer receives 2 and a right one 3. At the end the
 # probability of a right answer is averaged over all 81 games, exactly, and compared with our run on the same seed. You pass if the lower end of the 95 % interval of (your fraction − ours) is above −0.15.
 # A check shows both curves. A step must scale with the learning rate: with `lr = 0` nothing changes, and with twice the `lr` the weights move twice as far. Where half of the completions of each
-# game are right, the baselines of the chapter that average rewards (batch mean, group mean, leave-one-out mean) all give the same direction. The step must point along it, with any rewards.
+# game are right, the baselines of the chapter that average rewards (batch mean, group mean, leave-one-out mean) all give the same direction. The step must point along it, with any rewards. With other
+# completions a baseline of your own may change the direction, but most of the step must be a sum of the completions' gradients, weighted by rewards and baselines.
 
 # %% [given]
 import torch
@@ -57,7 +58,7 @@ import math
 
 import torch
 from minirlhf.data import nano_shell
-from minirlhf_course.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import moved, points_along, steps_by, trains, weights_of
 
 
@@ -119,15 +120,32 @@ def along_the_gradient(sub, draw):
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
     games, tokens, mask, _ = played(sub, draw, weights)
     better = torch.stack([draw.permutation(4) < 2 for _ in range(16)]).double()
-    low, lr = float(draw.uniform(1, low=-1, high=3)), float(draw.uniform(1, low=1, high=10))
-    step = lambda rate: sub.step(weights, games, tokens, mask, low + better, rate)
-    for rate in (lr, 8.0, 80.0):
-        steps_by(step, weights, rate)
     leaf = weights.clone().requires_grad_()
     each = torch.where(mask, nano_shell.logps(leaf, games, tokens), 0.0).sum(-1)
     [slope] = torch.autograd.grad(((better.flatten() - 0.5) * each).mean(), leaf)
-    # the leave-one-out mean makes the step 4/3 as long, a division by the group's standard deviation 1.7 times
-    points_along(moved(step(lr), weights), lr * slope, times=(0.7, 1.9))
+    # also the numbers of the training, and ten times its learning rate
+    for low, lr in ((float(draw.uniform(1, low=-1, high=3)), float(draw.uniform(1, low=1, high=10))), (2.0, 8.0)):
+        step = lambda rate, low=low: sub.step(weights, games, tokens, mask, low + better, rate)
+        for rate in (lr, 80.0):
+            steps_by(step, weights, rate)
+        # the leave-one-out mean makes the step 4/3 as long, a division by the group's standard deviation 1.7 times
+        points_along(moved(step(lr), weights), lr * slope, times=(0.7, 1.9))
+
+
+def of_the_gradients(sub, draw):
+    """Check that most of a step is a combination of gradients, with the baselines of the chapter or a constant, with the training's numbers."""
+    weights = nano_shell.beginner(draw.normal(12, 4, scale=0.3))
+    games, tokens, mask, earned = played(sub, draw, weights)
+    leaf = weights.clone().requires_grad_()
+    each = torch.where(mask, nano_shell.logps(leaf, games, tokens), 0.0).sum(-1)
+    centred = earned - earned.mean(-1, keepdim=True)
+    weighted = (earned, torch.ones_like(earned), centred, centred / (earned.std(-1, keepdim=True) + 1e-6))
+    slopes = [torch.autograd.grad((w.flatten() * each).mean(), leaf, retain_graph=True)[0] for w in weighted]
+    basis = torch.stack([slope.flatten() for slope in slopes], 1)  # (48, 4)
+    step = moved(sub.step(weights, games, tokens, mask, 2 + earned, 8.0), weights).flatten()
+    rest = step - basis @ (torch.linalg.pinv(basis) @ step)
+    if float(rest.norm()) > 0.5 * float(step.norm()):
+        fail("most of the step is no sum of the completions' gradients: what else moves the weights?")
 
 
 @trains(
@@ -140,7 +158,7 @@ def along_the_gradient(sub, draw):
     seeds=6,
     bar=0.15,
     what="the fraction of games won",
-    also=(along_the_gradient,),
+    also=(along_the_gradient, of_the_gradients),
     alike=("step",),
 )
 def learns(sub, draw):

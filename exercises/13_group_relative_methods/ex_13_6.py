@@ -3,7 +3,7 @@
 # kind: implement
 # minutes: 45
 # uses: 02.6, 13.1
-# seconds: 30
+# seconds: 90
 # ---
 
 # %% [statement]

@@ -8,7 +8,7 @@
 # %% [statement]
 # Completions have eight features, of which the last is their length. The gold reward is $w^*\cdot x$, and long completions may well have more of it: $w^*$ has a weight for length, too. You get two sets of labelled pairs:
 #
-# * **4,000 by an AI**, which sees $w^*\cdot x$ and has an additional length bias of unknown size;
+# * **4,000 by an AI**, which sees $w^*\cdot x$ and has an additional length bias of unknown size and sign;
 # * **100 by people**, who have no such bias.
 #
 # Each set is a pair `(gaps, won)`: differences of features `(M, 8)`, first completion less second, and zeros and ones `(M,)`, whether the first was preferred. Write `learn(ai, people)`, which returns weights `(8,)` that order *new* pairs by gold reward. `bradley_terry(gaps, won)` below fits a Bradley–Terry model by Newton's method, with any number of features.
@@ -110,7 +110,7 @@ def without_liking(sub, draw):
 )
 def learns(sub, draw):
     "With a length bias, the fraction of new pairs in the right order is compared with ours: twelve data sets, twelve biases."
-    bias = float(draw.uniform(1, low=0.5, high=5.0))
+    bias = (1 - 2 * draw.integer(0, 1)) * float(draw.uniform(1, low=0.5, high=5.0))
     return [0.5, share(sub, made(draw.integer(0, 2**28), bias))]
 
 

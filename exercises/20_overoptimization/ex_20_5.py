@@ -15,8 +15,8 @@
 #    is up to you.
 #
 # How it is scored: over six seeds, each with 40 runs of up to 40 evaluations. Each run has new rewards, completions and noise, and a new turning point of the gold reward. Your
-# score is the mean *gold reward* of the policies at which you stop. It is compared with our rule, which is a simple one, on the same runs. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.4.
-# The gold reward has a standard deviation of about 1 over completions.
+# score is the mean *gold reward* of the policies at which you stop. It is compared with our rule, which is a simple one, on the same runs. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.25.
+# The gold reward has a standard deviation between 1 and 2 over completions. It turns early in some runs, late or never in others, and each proxy has a scale of its own.
 # Your rule also meets grades *without* noise. While they rise, it must not stop, whatever the number of evaluations. It must stop within ten evaluations after they have begun to
 # fall, steadily and steeply.
 
@@ -99,12 +99,13 @@ def run(draw):
     proxy = gold + draw.normal(REPLIES, scale=0.7)
     reference = draw.normal(REPLIES, scale=0.5)
     flattery = draw.permutation(REPLIES)[:3]  # what the proxy overrates: rare at first, ranked highest at the end
-    proxy[flattery], gold[flattery] = 4.5, -1.5
-    reference[flattery] = -3.0 - 3 * draw.uniform(1)
+    proxy[flattery], gold[flattery] = 4.5, -6.0
+    reference[flattery] = -1.0 - 19 * draw.uniform(1)  # turns early, late or never, so that no fixed step is good
     pressure = torch.linspace(0, 4.0, LENGTH, dtype=torch.float64)[:, None]
     policies = (reference + pressure * proxy).softmax(-1)  # (evaluations, replies): the best at β = 1/pressure
     shown = torch.searchsorted(policies.cumsum(-1), draw.uniform(LENGTH, GRADED)).clamp(max=REPLIES - 1)
-    return policies @ proxy, policies @ gold, gold[shown].mean(-1)
+    shift, scale = draw.uniform(1, low=-2, high=2), draw.uniform(1, low=0.5, high=2)
+    return shift + scale * (policies @ proxy), policies @ gold, gold[shown].mean(-1)
 
 
 def clear(sub, draw):
@@ -129,7 +130,7 @@ def clear(sub, draw):
         "Smooth the grades over a few evaluations. Record the best smoothed value, and stop when the smoothed curve has been below it for about three evaluations.",
     ),
     seeds=6,
-    bar=0.4,
+    bar=0.25,
     what="the gold reward of the policies at the stops",
     also=(clear,),
 )

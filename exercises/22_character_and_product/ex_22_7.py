@@ -169,10 +169,6 @@ def learns(sub, draw):
     return curve
 
 
-# %% [probes]
-# no values, integers, float32, size, nan, keywords: log-probabilities of answers
-
-
 # %% [mutant] each answer alone
 # caught by: value
 # says: the normaliser is in it
