@@ -179,7 +179,7 @@ def bayes(sub, draw):
 
 # %% [probes]
 # no gradient: counts are asked for
-# no values, nan: labels are whole numbers, and the others are probabilities
+# no nan: labels are whole numbers, and the others are probabilities
 # no size: the shapes belong together
 
 

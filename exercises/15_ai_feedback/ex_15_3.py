@@ -205,7 +205,8 @@ def tied(sub, draw):
 
 
 # %% [probes]
-# no gradient, size, values, keywords, nan: a label is data; whoever learns from it holds it fixed
+# no gradient, size, keywords, nan: a label is data; whoever learns from it holds it fixed
+# no values of labels.votes, agreed: votes are counts
 # no float32, integers of agreed: where votes are tied a last digit decides
 # no integers of leans, labels: logits are no whole numbers
 

@@ -173,7 +173,8 @@ def tilts(sub, draw):
 
 
 # %% [probes]
-# no gradient, integers, values, size, keywords: the three are parts of a fit, and nobody differentiates through them
+# no gradient, integers, size, keywords: the three are parts of a fit, and nobody differentiates through them
+# no values of fit: labels are probabilities, and the fit has to converge
 
 
 # %% [mutant] one order

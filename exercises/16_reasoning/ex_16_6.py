@@ -234,7 +234,8 @@ def all_questions(sub, draw):
 
 
 # %% [probes]
-# no integers, values, float32, gradient, keywords, size: whole numbers in which -1 has a meaning
+# no integers, values, float32, gradient, keywords: whole numbers in which -1 has a meaning
+# no size of winner, accuracy: votes belong to answers
 
 
 # %% [mutant] truncated completions vote for the last answer

@@ -170,7 +170,7 @@ def break_even(sub, draw):
 
 
 # %% [probes]
-# no integers, keywords, size, values, float32, gradient: numbers are asked for, not tensors
+# no integers, size, values, float32, gradient: numbers are asked for, not tensors
 
 
 # %% [mutant] only the truth agrees

@@ -215,7 +215,8 @@ def nobody_elses(sub, draw):
 
 
 # %% [probes]
-# no integers, keywords, size, values, float32, nan: whole numbers say whose a token is; NaN is tested above
+# no integers, keywords, values, float32, nan: whole numbers say whose a token is; NaN is tested above
+# no size of advantages, loss: the shapes belong together
 # no gradient of row, advantages: only those of `loss` count
 
 

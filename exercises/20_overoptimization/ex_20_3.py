@@ -162,6 +162,7 @@ def disagreement_costs(sub, draw):
 
 
 # %% [probes]
+# no offset: a deviation may be taken from a mean of squares
 # no ties of standardised.ref_scores, careful_reward.ref_scores: a member that gives one score to all has no scale
 # no gradient: rewards are data
 

@@ -224,7 +224,8 @@ def picture(sub):
 
 
 # %% [probes]
-# no gradient, integers, float32, values, size, keywords, nan: rankings and shares
+# no gradient, integers, float32, keywords: rankings and shares
+# no values, size, nan of pairs, rates: rankings and shares
 
 
 # %% [mutant] means

@@ -76,10 +76,15 @@ def reaching(x: Tensor, size: float) -> Tensor:
     return _normalised(x * (size / largest), like=x) if largest > 0 else x
 
 
-def sharpened(x: Tensor, smallest: float) -> Tensor:
-    """Return distributions as powers of those in ``x``, so that the least positive probability is near ``smallest``."""
+def sharpened(x: Tensor, smallest: float, order: int = 1) -> Tensor:
+    """Return distributions as powers of those in ``x``, so that the least positive probability is near ``smallest``.
+
+    Args:
+        order: −1 turns the order of the entries around.
+    """
     if not _sums_to_one(x):
         return x
+    x = x if order > 0 else x.flip(-1)
     ratio = float((x.amax(-1, keepdim=True) / torch.where(x > 0, x, 1.0)).max())
     return _normalised(x ** (-math.log(smallest) / math.log(ratio)), like=x) if ratio > 1.001 else x
 

@@ -241,18 +241,20 @@ class _Making:
         return tuple(c for c in (*calls[:REPEATED], *self._crossed(calls)) if same(self.answer(c), self.answer(c)))
 
     def _crossed(self, calls: Sequence[ProbeCall]) -> Iterator[ProbeCall]:
-        """Yield one call with an argument of another, if the solution answers it in another way than either.
+        """Yield calls with one argument of another, for every argument, if the solution answers them otherwise.
 
         What an answer remembers of the two, such as a cache by one argument alone, then shows.
         """
+        done: set[int | str] = set()
         for one, other in itertools.pairwise(calls):
-            if len(one.args) == len(other.args) and one.kwargs.keys() == other.kwargs.keys():
-                for key in (*range(len(one.args)), *one.kwargs):
-                    crossed = _with(one, {key: _get(other, key)})
-                    known = [self.answer(one), self.answer(other), None]
-                    if not any(same(self.answer(crossed), x) for x in known):
-                        yield crossed
-                        return
+            if len(one.args) != len(other.args) or one.kwargs.keys() != other.kwargs.keys():
+                continue
+            for key in (*range(len(one.args)), *one.kwargs):
+                crossed = _with(one, {key: _get(other, key)})
+                known = [self.answer(one), self.answer(other), None]
+                if key not in done and not any(same(self.answer(crossed), x) for x in known):
+                    done.add(key)
+                    yield crossed
 
     def answer(self, call: ProbeCall) -> Any:
         """Return the solution's result; None if the solution raises an exception."""
@@ -348,17 +350,19 @@ class _Making:
         if value < 2 or not self._in_time(_with(call, {key: value + 1}), _with(call, {key: value + 2})):
             return
         for times in TIMES:
-            larger = [_with(call, {key: value * k}) for k in (2, 4, 7, 10, 20, 40, 70, 100) if times // 10 < k <= times]
+            steps = [value * k for k in (2, 4, 7, 10, 20, 40, 70, 100) if times // 10 < k <= times]
+            steps[-1] += value % 2  # odd if it was odd, as the number of votes may have to be
+            larger = [_with(call, {key: step}) for step in steps]
             if not self._in_time(*larger):
                 return
-            if self.add("keywords", name, f"with `{name}` = {value * times}", larger[-1], base, **FAR):
+            if self.add("keywords", name, f"with `{name}` = {steps[-1]}", larger[-1], base, **FAR):
                 self.long.add(name)
             arguments = dict(_named(self.signature, call))
             for other, parameter in self.signature.parameters.items():
                 other_key, x = arguments.get(other, (other, parameter.default))
                 if type(x) is float and x > 0 and not self.is_off("keywords", other):
                     for far in self._ends(other, x):  # where, say, a power of it has not vanished
-                        said = f"with `{name}` = {value * times} and `{other}` = {show(far)}"
+                        said = f"with `{name}` = {steps[-1]} and `{other}` = {show(far)}"
                         self._add_stable(name, said, larger[-1], other_key, far, base)
 
     def _far(self, call: ProbeCall, base: Any, name: str, key: int | str, value: float) -> None:
@@ -415,8 +419,14 @@ class _Making:
             is_large = any(x.numel() > LONG * 32 for key in keys for x in tensors(_get(one, key)))
             if is_large or not self._in_time(one):
                 return
-        if m > n and self.add("size", "", f"where {m} stands for {n} in its inputs' sizes", one, base):
+        said = f"where {m} stands for {n} in its inputs' sizes"
+        if m > n and self.add("size", "", said, one, base):
             self.long.add(n)
+            for name, (key, value) in _named(self.signature, one):
+                if type(value) is int and value > 1 and not self.is_off("keywords", name):
+                    larger = _with(one, {key: 10 * value})  # of so many entries it may take more
+                    if self._in_time(larger):
+                        self.add("size", "", f"{said}, and `{name}` = {10 * value}", larger, base)
 
     def _singles(self, call: ProbeCall, base: Any, arguments: dict[str, tuple[int | str, Any]]) -> Iterator[Probe]:
         """Yield the probes with a batch of one, or a small one, that the solution answers."""
@@ -567,7 +577,9 @@ class _Making:
         ]
         if name in self.unit:
             said = f"with a probability near {least**2:g} in `{name}`"
-            changes.append((said, functools.partial(awkward.sharpened, smallest=least**2)))
+            for order in (1, -1):  # the rarest entry may be one that does not matter
+                change = functools.partial(awkward.sharpened, smallest=least**2, order=order)
+                changes.append((said, change))
             changes.append((f"with numbers near 1 in `{name}`", functools.partial(awkward.near_one, distance=least)))
         for said, change in changes:
             if other := self._changed(call, key, value, "scale", change):
