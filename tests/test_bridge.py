@@ -363,7 +363,7 @@ def test_export_of_kto_under_accelerate_with_two_processes_makes_the_same_first_
     """From then on the reference point is of other neighbours, as DIFFERENCES.md says."""
     one, two = gradients("kto", tmp_path, "--batch-size", "4", "--learning-rate", "1e-2")
     distances = [far(a, b) for a, b in zip(one, two, strict=True)]
-    assert distances[0] < EXACT < max(distances[1:]), distances
+    assert distances[0] < EXACT < max(distances[1:]) < 0.01, distances  # the size that is told there
     assert "each process" in (tmp_path / "big" / "DIFFERENCES.md").read_text()
 
 

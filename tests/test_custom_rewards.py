@@ -13,6 +13,10 @@ from minirlhf.data.records import Problem
 from minirlhf.feedback import custom_rewards, graders, rewards
 from minirlhf.feedback.rewards import Part, WeightedReward, score
 from minirlhf.feedback.signatures import role_of
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
+from minirlhf.recipes import GRPO
+from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf_cli import dispatch
 from minirlhf_cli.export import write
 from minirlhf_cli.files.sources import OnlineSource
@@ -278,6 +282,15 @@ def test_weighted_reward_leaves_out_a_part_that_does_not_apply(tmp_path):
     problems = [Problem([{"role": "user", "content": f"say {n}"}], columns={"n": n}) for n in range(2)]
     assert total(problems, ["a", "b"]) == [1.0, 2.5]
     assert rewards.score(total, problems, ["a", "b"]).applies == [True, True]
+
+
+def test_train_online_warns_once_where_grader_applies_to_nothing(caplog):
+    words = word_tokenizer(["hi", "cats"])
+    config = OnlineConfig(max_steps=2, batch_size=2, num_generations=2, max_completion_length=2)
+    nothing = rewards.WeightedReward((rewards.Part("none", lambda problems, texts: [None] * len(texts)),))
+    problems = [Problem([{"role": "user", "content": "hi"}])]
+    train_online(tiny_model("nano", words), problems, nothing, GRPO, config, tokenizer=words, quiet=True)
+    assert sum("applies to none of the 4 completions" in record.getMessage() for record in caplog.records) == 1
 
 
 @pytest.mark.slow

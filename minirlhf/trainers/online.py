@@ -215,6 +215,7 @@ class PromptDataset(RolloutEnv):
         self._seen: defaultdict[str, list[float]] = defaultdict(list)  # monitor rewards in this step
         has_unknown = any(tokenizer.unk_token_id in prompt for prompt in prompts)
         self._unknown: int | None = tokenizer.unk_token_id if has_unknown else None
+        self._is_told = False  # whether a step without any grade was reported
         self._unknown_counts = [0, 0]  # of this step: unknown tokens, all tokens
         self._part_values: defaultdict[str, list[float]] = defaultdict(list)  # of each part of the reward, the same
 
@@ -246,6 +247,9 @@ class PromptDataset(RolloutEnv):
             )
         if scores.failure is not None:
             log.warning("%s could not be graded; first: %s", failed, scores.failure)
+        if not any(scores.applies) and not self._is_told:
+            self._is_told = True
+            log.warning("the grader applies to none of the %d completions of a step, which teach nothing", len(raw))
         for name, part_values in scores.parts.items():
             self._part_values[f"rewards/{name}"].extend(value for value in part_values if math.isfinite(value))
         for key, monitor in self.monitors.items() if watch else ():

@@ -362,7 +362,7 @@ REFERENCE_POINT = (
 
 OWN_NEIGHBOURS = (
     "each process, and each micro-batch, needs at least two completions, whose neighbours it takes for KTO's reference "
-    "point: several processes make the first step of one process, and other steps after it"
+    "point: several processes make the first step of one process; after it, two differed by less than 1 % of the gradient"
 )
 
 
