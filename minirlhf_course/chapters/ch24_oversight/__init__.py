@@ -1,0 +1,1 @@
+"""Chapter 24, Oversight: what only it needs."""
