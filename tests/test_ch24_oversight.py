@@ -83,6 +83,8 @@ def test_debate_table_of_accuracies():
     skills = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
     perfect = [1.0, 0.825, 0.667, 0.526, 0.401, 0.293]
     assert [value(honest=q) for q in skills] == pytest.approx(perfect, abs=5e-4)
+    crossing = [value(honest=q) for q in (0.675, 0.69)]
+    assert crossing[0] < 0.5 < crossing[1]
     equal = [1.0, 0.843, 0.730, 0.653, 0.602, 0.572]
     assert [value(honest=q, liar=q) for q in skills] == pytest.approx(equal, abs=5e-4)
     worst = [1.0, 0.81, 0.64, 0.49, 0.36, 0.25]
