@@ -44,7 +44,7 @@ what_is_left = Ask(
         unit="%",
         form=".0f",
         low="A silent cheat is rare at the beginning. But it always passes and is hardly ever flagged, so it has the largest reward of all three kinds. The word that ends a spoken cheat ends a silent one too.",
-        high="No more than all completions can be silent cheats, and a few are still honest or broken.",
+        high="No more than all completions can be silent cheats, and a few are not well formed or mention the hack.",
     ),
     _what_is_left,
 )
@@ -62,7 +62,7 @@ too_late = Ask(
     "An action monitor that begins at once leaves {early:.1f} % cheats after its 40 steps. The same monitor begins after 40 steps without a fine, when nearly all completions are spoken cheats. How many cheats does it leave?",
     {
         "as few as from the start": "The fine would make honest work the better choice. But a policy gradient only reinforces what is sampled, and honest work has almost disappeared.",
-        "about half": "There is nothing between the two that is easier to find. Either honest completions are sampled, and then they win, or they are not.",
+        "about half": "At the beginning almost no completion is honest, so most groups contain no honest completion that the update could favour.",
         "nearly all": "",
     },
     _too_late,

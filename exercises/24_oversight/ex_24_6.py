@@ -31,7 +31,7 @@ def value(leaves, honest=1.0, liar=1.0, misread=0.0):
 def tried():
     """Print what must hold beside what holds."""
     inputs = (torch.arange(65536)[:, None] >> torch.arange(16) & 1).double()
-    print("root true on", int(root(inputs).sum()), "of 65,536 inputs; it should be 31,201")
+    print("root true on", int(root(inputs).sum()), "of 65,536 inputs; it should be 22,687")
     print("perfect debaters:", float(value(inputs).mean()), "should be 1.0")
     print("a judge who misreads one in ten:", float(value(inputs, misread=0.1).mean()), "should be 0.9")
     print(
