@@ -1,4 +1,4 @@
-"""Twelve claims of the book on a pretrained model: ``python -m minirlhf_course.chapters.ch16_reasoning.study_pretrained`` (about 40 minutes of one core).
+"""Twelve claims of the book on a pretrained model: ``python -m minirlhf_course.chapters.ch16_reasoning.study_pretrained`` (about 25 minutes of one core).
 
 The model is SmolLM2-135M-Instruct (``make real``). Three seeds, each with its own questions: Dr. GRPO and SFT on
 additions, and DPO on pairs of the base model's own completions. A seed's completions are stored beside this file, and are
