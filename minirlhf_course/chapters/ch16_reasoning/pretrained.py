@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,12 +33,15 @@ from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
 from minirlhf.recipes import DR_GRPO
 from minirlhf.recipes.offline import PREFERENCES
+from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.history import History
 from minirlhf.trainers.loop import TrainerCallback
 from minirlhf.trainers.offline import OfflineConfig, train_offline
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.sft import SFTConfig, train_sft
 from minirlhf_course.evidence.probe import moved, settings
+
+C = TypeVar("C", bound=TrainerConfig)
 
 MODEL = "smollm2"
 LENGTH = 12  # tokens of a completion, at most
@@ -312,16 +315,18 @@ def _given(policy: Policy, tokens: Sequence[Tokens]) -> list[float]:
     return list(logps.tolist())
 
 
+def _at_rate(config: C, seed: int, factor: float) -> C:
+    return replace(config, seed=seed, learning_rate=factor * config.learning_rate)
+
+
 def run_rate(start: Policy, plan: Plan, seed: int, factor: float) -> dict[str, Any]:
     """Return the record of RL, SFT and DPO with ``factor`` times the plan's learning rates, with half of the
     completions."""
     train, held_out, _ = questions(plan, seed)
     rows, rollouts = ask(start, held_out, plan.completions, seed)
     pairs, _ = own_pairs(rollouts, rows, plan.pairs, seed)
-    rl, sft, dpo = (
-        replace(config, seed=seed, learning_rate=factor * config.learning_rate)
-        for config in (plan.rl, plan.sft, plan.dpo)
-    )
+    rl, sft = _at_rate(plan.rl, seed, factor), _at_rate(plan.sft, seed, factor)
+    dpo = _at_rate(plan.dpo, seed, factor)
     record: dict[str, Any] = {}
     runs = {"rl": lambda: train_rl(start, train, rl)[0], "sft": lambda: train_answers(start, train, sft)[0]}
     for name, run in runs.items():
