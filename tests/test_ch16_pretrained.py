@@ -129,5 +129,5 @@ def test_records_are_graded_as_the_grader_grades(path):
     for part in ("base", "rl", "sft", "base_transfer", "rl_transfer"):
         for asked in record[part]:
             a, sign, b = asked["question"].split()
-            question = pretrained.Question(int(a), int(b), sign)
+            question = pretrained.Calculation(int(a), int(b), sign)
             assert [pretrained.graders.numeric(text, question.answer) for text in asked["text"]] == asked["grade"]

@@ -18,7 +18,7 @@ from sphinx.directives.patches import Figure
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from minirlhf_course.chapters.ch16_reasoning import pretrained_claims
-from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS, Verdict, verdicts
+from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS, ClaimVerdict, verdicts
 from minirlhf_course.report import plotting
 
 STUDY = "ch16_pretrained"
@@ -26,7 +26,7 @@ COLOURS = {"rl": plotting.PALETTE["blue"], "sft": plotting.PALETTE["orange"]}
 HEAD = ["", "prediction", "effect in each run", "interval of all runs", "verdict"]
 
 
-def found() -> dict[str, Verdict]:
+def found() -> dict[str, ClaimVerdict]:
     """The verdicts of the study's runs."""
     return verdicts(list(result(STUDY)["seeds"].values()))
 

@@ -49,7 +49,7 @@ CHUNK = 8  # questions in one batch of sampling; more do not save time on one co
 
 
 @dataclass(frozen=True)
-class Question:
+class Calculation:
     """A sum or a difference of two numbers; ``hard``: one of them has two digits."""
 
     a: int
@@ -74,7 +74,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PretrainedPlan:
     """The sizes and settings of one seed.
 
     Attributes:
@@ -102,29 +102,29 @@ class Plan:
     beta: float = 0.1
 
 
-PLAN = Plan()
+PLAN = PretrainedPlan()
 
 
-def questions(plan: Plan, seed: int) -> tuple[list[Question], list[Question], list[Question]]:
+def questions(plan: PretrainedPlan, seed: int) -> tuple[list[Calculation], list[Calculation], list[Calculation]]:
     """Return the additions for training, the held-out additions, and the subtractions.
 
     Training and held-out additions share no pair of numbers, in either order.
     """
     rng = numpy_generator("real additions", seed)
-    train: list[Question] = []
-    held_out: list[Question] = []
-    transfer: list[Question] = []
+    train: list[Calculation] = []
+    held_out: list[Calculation] = []
+    transfer: list[Calculation] = []
     for hard, (low, high, least, most) in enumerate((plan.easy, plan.hard)):
         numbers = ((a, b) for a in range(low, high + 1) for b in range(least, most + 1))
         pairs = sorted({(max(a, b), min(a, b)) for a, b in numbers})
         asked = []
         for i in rng.permutation(len(pairs))[: (plan.train + plan.held_out) // 2]:
             a, b = pairs[i] if rng.random() < 0.5 else pairs[i][::-1]
-            asked.append(Question(a, b, hard=bool(hard)))
+            asked.append(Calculation(a, b, hard=bool(hard)))
         held_out += asked[: plan.held_out // 2]
         train += asked[plan.held_out // 2 :]
         others = [pairs[i] for i in rng.permutation(len(pairs))[: plan.transfer // 2]]
-        transfer += [Question(a, b, sign="-", hard=bool(hard)) for a, b in others]
+        transfer += [Calculation(a, b, sign="-", hard=bool(hard)) for a, b in others]
     return train, held_out, transfer
 
 
@@ -137,7 +137,9 @@ class Policy:
     base: Any = None
 
 
-def ask(policy: Policy, asked: Sequence[Question], count: int, seed: int) -> tuple[list[dict[str, Any]], list[Rollout]]:
+def ask(
+    policy: Policy, asked: Sequence[Calculation], count: int, seed: int
+) -> tuple[list[dict[str, Any]], list[Rollout]]:
     """Sample ``count`` completions of each question.
 
     Returns:
@@ -218,7 +220,7 @@ def _tokens(rollout: Rollout, row: int) -> Tokens:
 # -- the runs ----------------------------------------------------------------------------------------------------
 
 
-def train_rl(start: Policy, train: Sequence[Question], config: OnlineConfig, **run: Any) -> tuple[Policy, History]:
+def train_rl(start: Policy, train: Sequence[Calculation], config: OnlineConfig, **run: Any) -> tuple[Policy, History]:
     """Train a copy of the model by Dr. GRPO on right answers."""
     return _trained(start, lambda model, watch: train_online(
         model, [q.problem for q in train], reference_reward(graders.numeric), DR_GRPO, config,
@@ -226,7 +228,7 @@ def train_rl(start: Policy, train: Sequence[Question], config: OnlineConfig, **r
     ), **run)  # fmt: skip
 
 
-def train_answers(start: Policy, train: Sequence[Question], config: SFTConfig, **run: Any) -> tuple[Policy, History]:
+def train_answers(start: Policy, train: Sequence[Calculation], config: SFTConfig, **run: Any) -> tuple[Policy, History]:
     """Train a copy of the model by SFT on the right answers, each a number alone."""
     examples = [encode(start.tokenizer, conversation(q.text, q.answer)) for q in train]
     return _trained(start, lambda model, watch: train_sft(
@@ -260,7 +262,7 @@ def _trained(
     return policy, train(policy.model, watch)
 
 
-def run_seed(start: Policy, plan: Plan, seed: int) -> dict[str, Any]:
+def run_seed(start: Policy, plan: PretrainedPlan, seed: int) -> dict[str, Any]:
     """Return the record of one seed: completions of the base model, of RL and of SFT, and DPO's log-probabilities."""
     clock: dict[str, float] = {}
     last = time.perf_counter()
@@ -319,7 +321,7 @@ def _at_rate(config: C, seed: int, factor: float) -> C:
     return replace(config, seed=seed, learning_rate=factor * config.learning_rate)
 
 
-def run_rate(start: Policy, plan: Plan, seed: int, factor: float) -> dict[str, Any]:
+def run_rate(start: Policy, plan: PretrainedPlan, seed: int, factor: float) -> dict[str, Any]:
     """Return the record of RL, SFT and DPO with ``factor`` times the plan's learning rates, with half of the
     completions."""
     train, held_out, _ = questions(plan, seed)
@@ -337,7 +339,7 @@ def run_rate(start: Policy, plan: Plan, seed: int, factor: float) -> dict[str, A
     return record | {"dpo": {"chosen_base": _given(start, chosen), "chosen_dpo": _given(after, chosen)}}
 
 
-def digest(*parts: Sequence[Question]) -> str:
+def digest(*parts: Sequence[Calculation]) -> str:
     """Return a hash (16 hex digits) of the questions."""
     return hashlib.sha256(repr([[asdict(q) for q in part] for part in parts]).encode()).hexdigest()[:16]
 
@@ -381,7 +383,7 @@ def _rounded(values: Any) -> Any:
     return [round(x, 2) if isinstance(x, float) else x for x in values] if isinstance(values, list) else values
 
 
-def recorded(name: str, plan: Plan, make: Callable[[Policy], dict[str, Any]]) -> dict[str, Any]:
+def recorded(name: str, plan: PretrainedPlan, make: Callable[[Policy], dict[str, Any]]) -> dict[str, Any]:
     """Return the record ``name`` from the file beside this module; make and write it first if it has other settings or
     another model, or does not exist."""
     path = Path(__file__).with_name(f"pretrained_{name}.json")

@@ -118,7 +118,7 @@ def log_variance_ratio(rows: Rows) -> float:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PretrainedClaim:
     """One claim.
 
     Attributes:
@@ -180,54 +180,56 @@ def _selects(r: Record, some: Sequence[int]) -> float:
     return float(np.mean(gains[True]) - np.mean(gains[False])) if all(gains.values()) else 0.0
 
 
-CLAIMS: dict[str, Claim] = {
-    "accuracy": Claim("Dr. GRPO raises accuracy on held-out questions", 16, _change(accuracy)),
-    "spread": Claim(
+CLAIMS: dict[str, PretrainedClaim] = {
+    "accuracy": PretrainedClaim("Dr. GRPO raises accuracy on held-out questions", 16, _change(accuracy)),
+    "spread": PretrainedClaim(
         "the mean pass rate predicts too few zero-variance groups after RL",
         13,
         lambda r, some: excess_zero_variance(_of(r["rl"], some)),
         floor=0.05,
     ),
-    "entropy": Claim("RL lowers the entropy of a token", 16, lambda r, some: -_change(entropy)(r, some), unit="nats"),
-    "closer": Claim("at equal accuracy RL has a smaller KL than SFT", 9, _closer, unit="nats"),
-    "displaced": Claim(
+    "entropy": PretrainedClaim(
+        "RL lowers the entropy of a token", 16, lambda r, some: -_change(entropy)(r, some), unit="nats"
+    ),
+    "closer": PretrainedClaim("at equal accuracy RL has a smaller KL than SFT", 9, _closer, unit="nats"),
+    "displaced": PretrainedClaim(
         "DPO lowers the log-probability of chosen completions",
         14,
         _chosen_falls,
         unit="nats",
         clusters=lambda r: len(set(r["dpo"]["question"])),
     ),
-    "narrows": Claim(
+    "narrows": PretrainedClaim(
         "RL raises pass@1 more than pass@8",
         16,
         lambda r, some: _change(accuracy)(r, some) - _change(lambda rows: pass_at(rows, 8))(r, some),
     ),
-    "vote": Claim(
+    "vote": PretrainedClaim(
         "before RL, a vote of 16 is more accurate than one completion",
         16,
         lambda r, some: vote(_of(r["base"], some)) - accuracy(_of(r["base"], some)),
     ),
-    "once": Claim(
+    "once": PretrainedClaim(
         "after RL, one completion reaches the vote of 16 before RL",
         16,
         lambda r, some: accuracy(_of(r["rl"], some)) - vote(_of(r["base"], some)),
         floor=-0.05,
     ),
-    "clusters": Claim(
+    "clusters": PretrainedClaim(
         "clusters at least double the variance of the accuracy",
         19,
         lambda r, some: log_variance_ratio(_of(r["rl"], some)),
         floor=math.log(2),
         unit="log ratio",
     ),
-    "selects": Claim("RL gains more where the base model is sometimes right", 13, _selects),
-    "k3": Claim(
+    "selects": PretrainedClaim("RL gains more where the base model is sometimes right", 13, _selects),
+    "k3": PretrainedClaim(
         "for whole completions k3 has a larger standard deviation than k1",
         9,
         lambda r, some: log_spread_ratio(_of(r["rl"], some)),
         unit="log ratio",
     ),
-    "transfer": Claim(
+    "transfer": PretrainedClaim(
         "RL on additions raises accuracy on subtractions",
         16,
         _change(accuracy, "_transfer"),
@@ -304,7 +306,7 @@ def repeats_question(question: str, text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """What the runs say of a claim.
 
     Attributes:
@@ -330,7 +332,7 @@ class Verdict:
         return "not confirmed" if self.refuted < ALPHA / 2 else "not decided"
 
 
-def verdicts(runs: Sequence[Mapping[str, float]]) -> dict[str, Verdict]:
+def verdicts(runs: Sequence[Mapping[str, float]]) -> dict[str, ClaimVerdict]:
     """Return the verdict on every claim from the measurements of all runs.
 
     An effect without any variation between questions decides nothing.
@@ -347,7 +349,7 @@ def verdicts(runs: Sequence[Mapping[str, float]]) -> dict[str, Verdict]:
             t_distribution.quantile(ALPHA / len(CLAIMS), int(run[f"{name}_clusters"]) - 1) * run[f"{name}_error"]
             for run in runs
         ]
-        results[name] = Verdict(
+        results[name] = ClaimVerdict(
             effects,
             errors,
             min(e - w for e, w in zip(effects, widths, strict=True)),

@@ -14,9 +14,9 @@ from minirlhf.recipes import DR_GRPO
 from minirlhf.recipes.offline import PREFERENCES
 from minirlhf_course.chapters.ch16_reasoning.pretrained import (
     PLAN,
-    Plan,
+    Calculation,
     Policy,
-    Question,
+    PretrainedPlan,
     questions,
     recorded,
     run_rate,
@@ -35,12 +35,12 @@ def one_seed(seed: int) -> dict[str, float]:
     return measure(record) | costs | {"minutes": sum(costs.values()), "memory": record["memory"]}
 
 
-def beginner(plan: Plan) -> Policy:
+def beginner(plan: PretrainedPlan) -> Policy:
     """A tiny model of the same architecture, after a few steps of SFT on sums that it is not asked."""
     numbers = [str(n) for n in range(25)]
     words = ["What", "is", "+", "-", "Answer", "with", "the", "number", "only.", *numbers, *(f"{n}?" for n in numbers)]
     tokenizer = word_tokenizer(words)
-    lessons = [Question(a, b) for a in range(6) for b in range(6)]
+    lessons = [Calculation(a, b) for a in range(6) for b in range(6)]
     start = Policy(tiny_model("nano", tokenizer, seed=0), tokenizer)
     after, _ = train_answers(start, lessons, replace(plan.sft, max_steps=40, batch_size=16, learning_rate=3e-3))
     return Policy(after.model, tokenizer)
