@@ -164,6 +164,7 @@ def one_step(sub, draw):
         mistakes={
             "the END of a turn is left out": moved([pair for pair in counted if pair[1] != END]),
             "only the last turn of the assistant counts": moved([*turns[1], *turns[2]]),
+            "only the last turn counts, and it may be the user's": moved([*turns[1], (ASSISTANT, c), (c, b), (b, END)]),
             "it is the sum, not the mean": moved(counted, size=1),
             "it is the mean of the conversations' means, not the mean over all tokens": by_talk,
             "it is the mean of the turns' means, not the mean over all tokens": by_reply,

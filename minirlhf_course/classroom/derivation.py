@@ -578,8 +578,7 @@ class _Making:
         if name in self.unit:
             said = f"with a probability near {least**2:g} in `{name}`"
             for order in (1, -1):  # the rarest entry may be one that does not matter
-                change = functools.partial(awkward.sharpened, smallest=least**2, order=order)
-                changes.append((said, change))
+                changes.append((said, functools.partial(awkward.sharpened, smallest=least**2, order=order)))
             changes.append((f"with numbers near 1 in `{name}`", functools.partial(awkward.near_one, distance=least)))
         for said, change in changes:
             if other := self._changed(call, key, value, "scale", change):
