@@ -159,6 +159,9 @@ def pairs(sub, draw):
             "the diagonal is True, but it must be False": (2 * above > people) | torch.eye(len(above)).bool(),
         },
     )
+    crowd = torch.stack([draw.permutation(3) for _ in range(2 * draw.integer(100, 150) + 1)])
+    got, people = sub.aside.majority(crowd), len(crowd)
+    expect(got, 2 * tally(crowd.tolist()) > people, what=f"the majority among {people} people")
 
 
 @test(

@@ -56,6 +56,7 @@ def paid_by_very_many(p):
 # %% [tests]
 import itertools
 import math
+from fractions import Fraction
 
 import torch
 from minirlhf_course.classroom.testing import expect, test
@@ -130,6 +131,12 @@ def by_majority(sub, draw):
             "the more probable answer is taken as the majority of every group": math.copysign(p * (1 - p) * (1 - 1 / group), p - 0.5),
         },
     )  # fmt: skip
+    # by symmetry there is no step at p = 1/2; near it a large group matters, and exact fractions do not overflow
+    many, near = 2 * draw.integer(150, 249) + 1, Fraction(26, 50)
+    chances = [math.comb(many, k) * near**k * (1 - near) ** (many - k) for k in range(many + 1)]
+    steps = [Fraction(k * (many - k), many**2) * (1 if 2 * k > many else -1) for k in range(many + 1)]
+    want, given = float(sum(c * s for c, s in zip(chances, steps, strict=True))), {"p": 0.52, "group": many}
+    expect(sub.paid_by_majority(0.52, many), want, what="`paid_by_majority` of many", given=given, tolerance=1e-9)
 
 
 @test(
@@ -149,6 +156,10 @@ def by_very_many(sub, draw):
             f"the size of the step does not depend on p here; it should be p(1−p){' ' * i}": x for i, x in enumerate((1.0, -1.0, 0.25, -0.25))
         },
     )  # fmt: skip
+
+
+# %% [edges]
+# by_majority: is odd and at most 999
 
 
 # %% [probes]
