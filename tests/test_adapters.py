@@ -156,7 +156,12 @@ def test_lora_load_folder_refuses_damaged_adapter(part, tokenizer, tmp_path):
 
 def test_add_lora_bad_numbers_and_missing_peft_are_errors(tokenizer, monkeypatch):
     model = tiny_model("nano", tokenizer, seed=3)
-    for bad in ({"lora_r": 0}, {"lora_r": 100_000}, {"lora_r": 4, "lora_alpha": -1.0}, {"lora_r": 4, "lora_dropout": 1.0}):
+    for bad in (
+        {"lora_r": 0},
+        {"lora_r": 100_000},
+        {"lora_r": 4, "lora_alpha": -1.0},
+        {"lora_r": 4, "lora_dropout": 1.0},
+    ):
         with raises(UserError, argument="lora_r", value=bad["lora_r"]):
             add_lora(copy.deepcopy(model), **bad)
     monkeypatch.setitem(sys.modules, "peft", None)
