@@ -177,9 +177,9 @@ def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
 
 
 def holds_equations(module: str) -> bool:
-    """Whether it is the oracle's, a module of the library's equations, or holds those that only one chapter needs."""
-    is_chapters = module.startswith("minirlhf_course.chapters.") and module.endswith(".equations")
-    return is_chapters or module.startswith(("minirlhf.core.", "minirlhf.equations."))
+    """Whether it is the oracle's, a module of the library's equations, or declares those that only one chapter needs."""
+    of_chapter = module.startswith("minirlhf_course.chapters.") and "\n@equation(" in provenance.source(module)
+    return of_chapter or module.startswith(("minirlhf.core.", "minirlhf.equations."))
 
 
 @functools.cache
