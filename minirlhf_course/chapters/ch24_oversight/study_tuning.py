@@ -1,6 +1,6 @@
-"""The monitored exam at two other learning rates, five seeds: ``python -m minirlhf_course.chapters.ch24_oversight.study_rates`` (about two minutes).
+"""The monitored exam at two other learning rates, three seeds: ``python -m minirlhf_course.chapters.ch24_oversight.study_tuning`` (about two minutes).
 
-Does what a fine does depend on the learning rate of ``study.py``? Half and twice that rate, on seeds of its own. Writes ``study_rates.json``.
+Does what a fine does depend on the learning rate of ``study.py``? Half and twice that rate, on seeds of its own. Writes ``study_tuning.json``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def probe() -> dict[str, float | str]:
     return one_seed(1, few, short, 20) | settings(sft=exam.BASE, rl=exam.RL)
 
 
-STUDY = Study(one_seed, probe, seeds=5)
+STUDY = Study(one_seed, probe, seeds=3)
 
 if __name__ == "__main__":
     STUDY.main(__file__)
