@@ -66,3 +66,11 @@ def test_keep_printed_changes_no_text_of_unchanged_code(
     assert [cell.outputs[0]["text"] == "-4.02\n" for cell in code] == kept
     assert other == [cell.id for cell, same in zip(code, kept, strict=True) if same]
     assert tool.keep_printed(again, again) == []
+
+
+def test_lineage_does_not_depend_on_where_a_function_is_imported_from() -> None:
+    def lineage(*lines: str) -> dict[str, str]:
+        return tool.lineage(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(lines), id="a")]))
+
+    assert lineage("from a import f", "f(1)") == lineage("import a", "from b.c import d as f", "f(1)")
+    assert lineage("from a import f", "f(1)") != lineage("from a import f", "f(2)")
