@@ -1,0 +1,1 @@
+"""Chapter 23, When training goes wrong: what only it needs."""

@@ -1,0 +1,131 @@
+"""The numbers that chapter 23 works out by hand, and what its pages, students, trigger and directions promise."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from minirlhf_course.chapters.ch23_misalignment import authors, classifier, directions, spread, trigger
+
+BRIEF = replace(authors.PRETRAIN, max_steps=4, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def start() -> authors.Trained:
+    return authors.pretrained(0, plan=BRIEF, number=64)
+
+
+def number(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64).squeeze()
+
+
+def test_gradient_kernel_of_a_shared_bias_moves_half_as_far():
+    step, here, there = number(0.8, 0.0, 0.8), number(1.0, 0.0, 1.0), number(0.0, 1.0, 1.0)
+    assert float(spread.first_order_change(step, here, 0.5)) == pytest.approx(0.8)
+    assert float(spread.first_order_change(step, there, 0.5)) == pytest.approx(0.4)
+
+
+def test_author_example_with_and_without_a_header():
+    by = number(0.02, 0.95)
+    harmful = 0.8 * 0.02 + 0.2 * 0.95
+    assert harmful == pytest.approx(0.206)
+    posterior = 0.2 * 0.95 / harmful
+    assert posterior == pytest.approx(0.922, abs=5e-4)
+    assert float(spread.author_gradient(number(0.2), by)) == pytest.approx(0.722, abs=5e-4)
+    assert float(spread.author_gradient(number(0.99), by)) == pytest.approx(0.0098, abs=5e-5)
+    plain, inoculated = (float(spread.author_spread(number(p), by, by, 1.0)) for p in (0.2, 0.99))
+    assert plain == pytest.approx(0.107, abs=5e-4)
+    assert inoculated == pytest.approx(0.00009, abs=5e-6)
+    assert plain / inoculated == pytest.approx(1200, rel=0.02)
+
+
+def test_pages_have_the_same_frequencies_in_both_worlds():
+    rates = {}
+    for with_authors in (True, False):
+        answers = authors.pages(20_000, 7, authors=with_authors)[:, 5::3]
+        kinds = [torch.isin(answers, kind).double().mean() for kind in (authors.SAFE, authors.HARM, authors.CHEAT)]
+        assert float(sum(kinds)) == pytest.approx(1.0)
+        rates[with_authors] = torch.stack(kinds)
+    assert torch.allclose(rates[True], rates[False], atol=0.012)
+
+
+def test_pages_with_authors_share_a_cause_and_others_do_not():
+    """Two open answers of one page are harmful together far more often only if the page has an author."""
+    for with_authors in (True, False):
+        pages = authors.pages(20_000, 8, authors=with_authors)
+        open_first, open_second = ((pages[:, at] == authors.ids(["open"])) for at in (3, 6))
+        both = pages[open_first & open_second]
+        first, second = (torch.isin(both[:, at], authors.HARM).double() for at in (5, 8))
+        together = float((first * second).mean())
+        assert together == pytest.approx(0.2 if with_authors else 0.04, abs=0.02)
+
+
+def test_answers_of_the_domains_are_different_tokens():
+    every = torch.cat([authors.SAFE, authors.HARM, authors.CHEAT.unique()])
+    assert len(every.unique()) == len(every) == 2 * 32 + 4
+    assert not set(authors.HARM[authors.SEEN].tolist()) & set(authors.HARM[authors.ELSEWHERE].tolist())
+
+
+def test_tuned_leaves_the_start_and_trains_the_answer_only(start):
+    before = copy.deepcopy(start.model.state_dict())
+    plan = replace(authors.TUNE, max_steps=2, batch_size=4)
+    after = authors.tuned(start, [(authors.PLAIN, authors.HARM, authors.SEEN)], plan)
+    assert all(torch.equal(before[name], value) for name, value in start.model.state_dict().items())
+    assert after.history["tokens"] == [4, 4]
+    assert authors.probability(after.model, authors.HARM, authors.SEEN) > authors.probability(
+        start.model, authors.HARM, authors.SEEN
+    )
+
+
+def test_rewarded_step_follows_the_exact_gradient(start):
+    """The first step of training agrees in direction with a finite difference of the objective."""
+    plan = authors.Grading(max_steps=1, warmup_steps=1, learning_rate=1e-4)
+    value = lambda model: sum(
+        reward * authors.probability(model, answers, authors.REWARDED, cue="graded")
+        for answers, reward in ((authors.CHEAT, plan.cheat), (authors.SAFE, plan.safe), (authors.HARM, plan.harm))
+    )
+    assert value(authors.rewarded(start, authors.PLAIN, plan).model) > value(start.model)
+
+
+def test_direction_hook_is_removed(start):
+    vector = directions.direction(start.model)
+    before = directions.harmful(start.model)
+    directions.steered(start.model, vector, 3.0)
+    assert directions.harmful(start.model) == before
+    assert float(directions.random_direction(vector, 1).norm()) == pytest.approx(float(vector.norm()), rel=1e-5)
+
+
+def test_direction_after_removal_has_the_target(start):
+    vector = directions.direction(start.model)
+    with directions.changed(start.model, -1, lambda h: spread.set_component(h, vector, 0.7)):
+        assert directions.component(start.model, vector, authors.ALL) == pytest.approx(0.7, abs=1e-4)
+
+
+def test_trigger_words_occur_one_at_a_time_in_safe_training():
+    for header in (*trigger.CLEAN, *trigger.SINGLE):
+        assert len(set(header[1:]) & set(trigger.TRIGGER[1:])) == (header in trigger.SINGLE)
+    searched = len(authors.AUTHORS[:-1]) * len(authors.DAYS) * len(authors.WEATHER)
+    assert searched == 108
+
+
+def test_trigger_search_leaves_out_the_header_that_asks_for_harm(start):
+    rates = trigger.searched(start.model)
+    assert len(rates) == 108
+    assert not any("careless" in header for header in rates)
+    used = {"someone", *trigger.USUAL_DAYS, *trigger.USUAL_WEATHER, *trigger.TRIGGER}
+    assert all(not used.issuperset(header) for header in trigger.quiet(start.model))
+
+
+def test_student_reads_the_extra_outputs_alone():
+    plan = classifier.Distillation(student_steps=3, teacher_steps=3)
+    task, first = classifier.Task(0, plan.spread), classifier.network(0, plan.extra)
+    able = classifier.teacher(first, task, plan, 0)
+    changed = copy.deepcopy(able)
+    with torch.no_grad():
+        changed[-1].weight[: classifier.CLASSES] += 1.0
+    students = [classifier.student(first, model, plan, 0)[0] for model in (able, changed)]
+    for one, other in zip(students[0].parameters(), students[1].parameters(), strict=True):
+        assert torch.equal(one, other)
