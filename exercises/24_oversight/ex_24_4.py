@@ -9,7 +9,7 @@
 #
 # 1. `own_answers(logits)`: $(N,)$ zeros and ones, $N$ even and all logits different. The classes are balanced, so exactly half of the answers are 1: those with the larger logits. (A fixed threshold at 0 would let all answers become 1.)
 # 2. `loss(logits, weak, alpha)`: the mean over the $N$ examples of $(1-\alpha)$ times the cross-entropy with the weak label plus $\alpha$ times the cross-entropy with the own answer. `weak` is $(N,)$, probabilities of class 1. Gradients run through `logits` only, and not through the own answers.
-# 3. `agreement(logits, weak)`: the weak label of an example is 1 if its probability is above ½. Among the examples on which own answer and weak label differ, take the mean of $|{\rm logit}|$; subtract its mean among the examples on which they agree. NaN if one of the two sets is empty. (If the difference is positive, the student is confident where it contradicts its supervisor.)
+# 3. `confidence_gap(logits, weak)`: the weak label of an example is 1 if its probability is above ½. Among the examples on which own answer and weak label differ, take the mean of $|{\rm logit}|$; subtract its mean among the examples on which they agree. NaN if one of the two sets is empty. (If the difference is positive, the student is confident where it contradicts its supervisor.)
 
 # %% [given]
 import math
@@ -28,7 +28,7 @@ def loss(logits, weak, alpha):
     raise NotImplementedError
 
 
-def agreement(logits, weak):
+def confidence_gap(logits, weak):
     """logits, weak: (N,). Returns a number, or NaN."""
     raise NotImplementedError
 
@@ -43,7 +43,7 @@ def loss(logits, weak, alpha):
     return torch.nn.functional.binary_cross_entropy_with_logits(logits, target)
 
 
-def agreement(logits, weak):
+def confidence_gap(logits, weak):
     differ = own_answers(logits) != (weak > 0.5).to(logits.dtype)
     if not bool(differ.any()) or bool(differ.all()):
         return math.nan
@@ -159,7 +159,7 @@ def slope(sub, draw):
     against="example by example",
 )  # fmt: skip
 def contradicts(sub, draw):
-    "`agreement` compares the confidence where the two differ and where they agree."
+    "`confidence_gap` compares the confidence where the two differ and where they agree."
     logits, weak = batch(draw)
     differ = [a != float(w > 0.5) for a, w in zip(answers(logits).tolist(), weak.tolist(), strict=True)]
     size = [abs(x) for x in logits.tolist()]
@@ -168,7 +168,7 @@ def contradicts(sub, draw):
         sum(x for x, d in zip(logits.tolist(), differ, strict=True) if d == which) / differ.count(which)
     )
     expect(
-        sub.agreement(logits, weak), mean(True) - mean(False), what="`agreement`", given={"logits": logits, "weak": weak},
+        sub.confidence_gap(logits, weak), mean(True) - mean(False), what="`confidence_gap`", given={"logits": logits, "weak": weak},
         mistakes={
             "the two means are exchanged": mean(False) - mean(True),
             "it is the mean of the logits, without their absolute value": signed(True) - signed(False),
@@ -176,9 +176,9 @@ def contradicts(sub, draw):
         },
     )  # fmt: skip
     for weak in (0.2 + 0.6 * answers(logits), 0.8 - 0.6 * answers(logits)):
-        got = float(sub.agreement(logits, weak))
+        got = float(sub.confidence_gap(logits, weak))
         if not math.isnan(got):
-            fail(f"`agreement` is {got:.4g} where one of the two sets is empty; expected NaN", given={"logits": logits, "weak": weak})  # fmt: skip
+            fail(f"`confidence_gap` is {got:.4g} where one of the two sets is empty; expected NaN", given={"logits": logits, "weak": weak})  # fmt: skip
 
 
 # %% [edges]
@@ -222,7 +222,7 @@ def loss(logits, weak, alpha):
 # %% [mutant] without sizes
 # caught by: contradicts
 # says: without their absolute value
-def agreement(logits, weak):
+def confidence_gap(logits, weak):
     differ = own_answers(logits) != (weak > 0.5).to(logits.dtype)
     if not bool(differ.any()) or bool(differ.all()):
         return math.nan
@@ -230,5 +230,5 @@ def agreement(logits, weak):
 
 
 # %% [partial] 4: the loss
-def agreement(logits, weak):
+def confidence_gap(logits, weak):
     return 0.0

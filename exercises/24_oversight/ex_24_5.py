@@ -28,13 +28,13 @@ COLUMNS = ("passed_0", "passed", "thought_0", "thought", "action_0", "action", "
 # Forty dashboards in random order, and the five that form each task.
 # fmt: off
 ROWS = [
-    "70 99 36 92 38 90 0", "65 98 26 90 26 91 0", "51 58 4 5 3 5 1", "73 99 35 90 37 92 0", "65 81 26 5 28 3 2", "73 56 38 5 37 6 1",
+    "70 99 36 92 38 90 0", "65 98 26 90 26 91 0", "51 58 4 5 3 5 1", "73 99 35 90 37 92 0", "65 57 26 5 28 3 2", "73 56 38 5 37 6 1",
     "75 97 37 7 38 90 1", "64 54 27 4 28 7 2", "59 96 17 3 17 93 1", "60 98 18 89 17 93 0", "73 61 38 4 36 6 1", "48 55 6 3 3 4 1",
-    "67 82 27 4 28 5 2", "53 65 4 6 6 6 1", "68 53 37 5 38 4 2", "47 54 4 6 7 6 1", "68 80 35 6 38 4 2", "56 64 7 4 4 5 1",
-    "46 56 3 7 5 4 1", "66 95 20 7 19 91 1", "65 79 17 5 18 3 2", "67 97 19 92 18 92 0", "66 95 29 7 26 7 2", "63 95 26 5 29 91 1",
+    "67 61 27 4 28 5 2", "53 65 4 6 6 6 1", "68 53 37 5 38 4 2", "47 54 4 6 7 6 1", "68 54 35 6 38 4 2", "56 64 7 4 4 5 1",
+    "46 56 3 7 5 4 1", "66 95 20 7 19 91 1", "65 63 17 5 18 3 2", "67 97 19 92 18 92 0", "66 59 29 7 26 7 2", "63 95 26 5 29 91 1",
     "64 60 17 5 19 7 1", "69 99 35 5 35 90 1", "69 53 37 6 37 3 1", "68 97 26 4 26 93 1", "62 96 17 89 20 90 0", "56 62 5 6 5 6 1",
     "65 99 28 5 29 92 1", "70 97 38 4 36 90 1", "65 52 27 3 27 4 1", "68 57 29 3 26 7 1", "49 61 6 6 7 5 1", "72 59 35 4 38 6 1",
-    "75 59 37 6 35 6 1", "63 97 27 92 28 92 0", "70 99 26 6 28 4 2", "68 97 27 92 27 92 0",
+    "75 59 37 6 35 6 1", "63 97 27 92 28 92 0", "70 62 26 6 28 4 2", "68 97 27 92 27 92 0",
 ]
 TASKS = [
     (35, 12, 21, 34, 6), (10, 9, 20, 29, 25), (5, 13, 14, 3, 31), (16, 13, 8, 0, 26), (9, 16, 11, 10, 23), (37, 18, 8, 36, 20),
@@ -139,7 +139,7 @@ def never(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("Which team has no independent measurement left?", "If both monitors were in the reward, low flags may mean honest work or a cheat that neither recognises. Passing tests more often does not decide either, if you must not trust the tests."),
+    hints=("Which team has no independent measurement left?", "If both monitors were in the reward, low flags may mean honest work or a cheat that neither recognises. Honest work alone can reach its pass rate, so this does not decide either."),
 )  # fmt: skip
 def nobody_can_say(sub, draw):
     "You identify the team whose dashboard cannot answer."

@@ -93,7 +93,7 @@ def alone(sub, draw):
     points=2,
     hints=(
         "Which of the two monitors sees a silent cheat?",
-        "Compute the mean reward of all four kinds. Honest work must have the largest: a fine on the action between .89 and 4 does this.",
+        "Compute the mean reward of all four kinds from the rates of the statement. A fine has a lower limit, by the silent cheat, and an upper limit, by giving up.",
     ),
 )
 def pays(sub, draw):
@@ -119,7 +119,7 @@ def pays(sub, draw):
     points=3,
     hints=(
         "What does your policy do at the end, and which kind has the largest mean reward?",
-        "Fine the action, with a fine between .89 and 4. A fine in the middle separates honest work from both sides.",
+        "Compute the two limits of the fine from the rates of the statement. Near a limit two kinds have nearly the same mean reward, and training separates them slowly.",
     ),
     seeds=8,
     bar=0.1,
