@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from facts import raises
 
 from minirlhf.core.errors import ArgumentError
 from minirlhf_course.chapters.ch24_oversight import debate, exam, monitors, weak
+from minirlhf_course.classroom import exercise as sources
 
 
 def tensor(*values: float) -> torch.Tensor:
@@ -100,3 +103,20 @@ def test_debate_judge_alone_needs_more_leaves():
     assert certain == pytest.approx(0.815, abs=5e-4)
     with raises(ArgumentError, argument="leaves", value=8):
         debate.root(torch.zeros(8))
+    with raises(ArgumentError, argument="depth", value=3):
+        debate.skill_bound(3, honest=0.9)
+
+
+def test_exercise_with_liar_prints_its_targets_if_solved(capsys):
+    exercise = sources.read(sources.folder() / "24_oversight" / "ex_24_6.py")
+    names: dict[str, Any] = {}
+    exec(f"{exercise.given}\n{exercise.solution}", names)
+    names["tried"]()
+    root, perfect, misread, liars = capsys.readouterr().out.splitlines()
+    found, target = re.fullmatch(r"root true on (\d+) of 65,536 inputs; it should be ([\d,]+)", root).groups()
+    assert found == target.replace(",", "")
+    for line in (perfect, misread):
+        found, target = re.search(r": (\S+) should be (\S+)$", line).groups()
+        assert float(found) == pytest.approx(float(target))
+    better, worse = re.search(r": (\S+) (\S+) should grow$", liars).groups()
+    assert float(better) < float(worse)

@@ -82,7 +82,14 @@ def skill_bound(depth: int, *, honest: float) -> float:
     Args:
         depth: of the tree, even.
         honest: probability that the honest debater chooses the better child.
+
+    Raises:
+        ArgumentError: the depth is odd.
     """
+    if depth % 2:
+        raise ArgumentError(
+            f"depth is {depth}; expected an even number", argument="depth", value=depth, expected="even"
+        )
     return honest ** (depth // 2)
 
 

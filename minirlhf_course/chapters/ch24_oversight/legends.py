@@ -113,13 +113,16 @@ def _(draw: Draw) -> Legend:
 
 @symbols_of("eq:debate-value")
 def _(draw: Draw) -> Legend:
-    leaves = torch.tensor([0.0, 1.0, 1.0, 1.0], dtype=torch.float64)  # the second AND is true, so the root is
     honest, liar = float(draw.uniform(low=0.6, high=0.9)), float(draw.uniform(low=0.6, high=0.9))
+    if draw.integer(0, 1):  # the second AND is true, so the root is: the honest debater's turn, below it the liar's
+        bits, below, turn = [0.0, 1.0, 1.0, 1.0], [1 - liar, 1.0], honest
+    else:  # both ANDs are false, so the root is: the liar's turn, below it the honest debater's
+        bits, below, turn = [0.0, 1.0, 0.0, 0.0], [honest, 1.0], 1 - liar
     return {
         "c": range(2),
-        "W(c)": torch.tensor([1 - liar, 1.0], dtype=torch.float64),  # the liar chooses below the root
-        "q_v": honest,
-        "W(v)": debate.debate_value(leaves, honest=honest, liar=liar),
+        "W(c)": torch.tensor(below, dtype=torch.float64),
+        "q_v": turn,
+        "W(v)": debate.debate_value(torch.tensor(bits, dtype=torch.float64), honest=honest, liar=liar),
     }
 
 
