@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import product
 
@@ -123,8 +123,8 @@ def _(stopping_fine, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:obfuscation-limit",
     "limit",
-    "A fine of any size leaves this fraction of cheats, if the monitor sees no difference between a silent cheat and "
-    "honest work.",
+    "A large fine leaves this fraction of all completions as silent cheats, if the monitor sees no difference between a "
+    "silent cheat and honest work.",
     of=monitors.obfuscated_share,
     against="the policy at a large fine, found numerically",
     tolerance=1e-6,
@@ -149,7 +149,7 @@ def _(obfuscated_share, draw: Draw) -> Iterator[Comparison]:
         flags = torch.tensor([false, 0.9, false], dtype=torch.float64)
         earned = torch.tensor([1 - gain, 1.0, 1.0], dtype=torch.float64) - 30 * flags
         best = optimum(ref, earned - earned[0], beta)  # a constant changes no policy
-        yield obfuscated_share(ref[[0, 2]].log(), gain=gain, beta=beta), best[2] / (best[0] + best[2])
+        yield obfuscated_share(ref[[0, 2]].log(), gain=gain, beta=beta), best[2]
 
 
 def _share_after(time: float, share: float, gain: float, rate: float) -> Tensor:
@@ -250,32 +250,64 @@ def _(linear_accuracies, draw: Draw) -> Iterator[Comparison]:
         yield torch.tensor(linear_accuracies(inside=inside, outside=outside), dtype=torch.float64), torch.stack(wanted)
 
 
+def _normal_density(u: Tensor) -> Tensor:
+    return (-(u**2) / 2).exp() / math.sqrt(2 * math.pi)
+
+
+def _label_times_input(error: float) -> tuple[Tensor, Tensor]:
+    """The mean ``(2,)`` and the covariance ``(2, 2)`` of label × (input across the true direction, input along it)."""
+
+    def mean(f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for p, right in ((1 - error, 1.0), (error, -1.0)):
+            for low, high, sign in ((-10.0, 0.0, -1.0), (0.0, 10.0, 1.0)):
+                y = right * sign
+                part = lambda w: exact.integrate(lambda u: _normal_density(u) * f(y * w, y * u), low, high, nodes=40)  # noqa: B023
+                # Three nodes are exact for polynomials of degree five.
+                total = total + p * exact.gaussian_expectation(lambda w: torch.stack([part(x) for x in w]), nodes=3)  # noqa: B023
+        return total
+
+    across, along = mean(lambda a, s: a), mean(lambda a, s: s)
+    both = mean(lambda a, s: (a - across) * (s - along))
+    squares = mean(lambda a, s: (a - across) ** 2), mean(lambda a, s: (s - along) ** 2)
+    return torch.stack([across, along]), torch.stack([squares[0], both, both, squares[1]]).reshape(2, 2)
+
+
+def _disagreement(labels: float, error: float) -> Tensor:
+    """How often the rule along the mean of many labels × inputs is wrong: the mean of its angle, over π."""
+    mean, covariance = _label_times_input(error)
+    root = torch.linalg.cholesky(covariance / labels)  # by the central limit theorem the mean is normal
+
+    def angle(z: Tensor) -> Tensor:
+        across, along = mean[0] + root[0, 0] * z, mean[1] + root[1, 0] * z
+        return exact.gaussian_expectation(lambda other: torch.atan2(across.abs(), along + root[1, 1] * other), nodes=8)
+
+    weighted = lambda z: _normal_density(z) * torch.stack([angle(x) for x in z])
+    halves = [exact.integrate(weighted, low, low + 10, nodes=60) for low in (-10.0, 0.0)]  # |across| has an edge at 0
+    return torch.stack(halves).sum() / math.pi
+
+
 @check(
     "eq:noisy-labels",
-    "value",
-    "The squared ratio of signal and noise in the mean of label times input is that of so many true labels.",
+    "limit",
+    "For many labels the mean of label times input is as accurate a rule as with so many true labels.",
     of=weak.equivalent_labels,
-    against="the mean and the variance of label times input, by quadrature over inputs and errors",
+    against="the accuracy of this mean, a normal variable whose mean and covariance come from quadrature",
+    tolerance=1e-6,
     wrong={
         "not squared": lambda labels, *, error: labels * (1 - 2 * error),
+        "the variance along the direction": lambda labels, *, error: (
+            labels * (1 - 2 * error) ** 2 * (1 - 2 / math.pi) / (1 - (1 - 2 * error) ** 2 * 2 / math.pi)
+        ),
         "wrong labels thrown away": lambda labels, *, error: labels * (1 - error),
         "a wrong label cancels a right one": lambda labels, *, error: labels * (1 - error) ** 2,
     },
 )
 def _(equivalent_labels, draw: Draw) -> Iterator[Comparison]:
-    half = lambda u: 2 * (-(u**2) / 2).exp() / math.sqrt(2 * math.pi)  # of |u|, the input along the true direction
-
-    def ratio(count: float, error: float) -> Tensor:
-        signs = ((1 - error, 1.0), (error, -1.0))
-        signal, noise = torch.zeros(2, dtype=torch.float64)
-        for p, sign in signs:
-            signal = signal + p * exact.integrate(lambda u: half(u) * u, 0.0, 10.0) * sign
-            noise = noise + p * exact.gaussian_expectation(torch.square) * sign**2 / count
-        return signal**2 / noise
-
-    for labels in (100.0, 730.0):
+    for labels in (1e8, 7e8):  # the accuracies differ by a fraction of the order 1 / labels
         error = float(draw.uniform(low=0.1, high=0.4))
-        yield ratio(equivalent_labels(labels, error=error), 0.0), ratio(labels, error)
+        true = _disagreement(equivalent_labels(labels, error=error), 0.0)
+        yield math.sqrt(labels) * true, math.sqrt(labels) * _disagreement(labels, error)
 
 
 # -- debate ----------------------------------------------------------------------------------------------------------
