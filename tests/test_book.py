@@ -1254,6 +1254,9 @@ TOLD = {
     "up,same,down > 4 count": "2 of 15",
     "up,same,down > 4 each": "none to one of five",
     "up,same > 0 count": "all ten",
+    "up < same and up > 1 count": "three of five",
+    "up > 1 and same < 4.5 number": "three",
+    "up > 1 and same < 0 number": "none",
     "up,same,down significant": "two of three",
     "up,same significant": "none of one",
     "up vs same difference .2f": "−0.20 [−1.03, 0.63]",  # −.2 ± 2.776 · .3

@@ -6,6 +6,7 @@
 ``NAME mean .2f``                the mean; so do ``median``, ``min`` and ``max``
 ``NAME > OTHER count``           in how many seeds, "18 of 20", "four of five", "all five"; several names are counted together;
                                  ``<`` likewise; OTHER may be a number; ``|NAME|`` is without sign
+``NAME > OTHER and N < M count`` in how many seeds both hold
 ``NAME,NAME > OTHER each``       the same, but counted one by one: "two to four of five"
 ``NAME > OTHER number``          like count, without "of 20"
 ===============================  =====================================================================================
@@ -81,6 +82,15 @@ def told(text: str) -> str:
     def lists(names: str) -> list[list[float]]:
         return list(named(names).values())
 
+    def beyond(columns: list[list[float]], sign: str, other: str) -> list[list[bool]]:
+        """In which seeds the numbers are above or below the others."""
+        [others] = [[float(other)] * len(columns[0])] if _is_number(other) else lists(other)
+        return [list(map(gt if sign == ">" else lt, column, others)) for column in columns]
+
+    def counted(count: int, total: int) -> str:
+        said = _count([count], total)
+        return said if form == "count" else said.split(" of ")[0].removeprefix("all ")
+
     columns = lists(names)
     numbers = [x for column in columns for x in column]
     match rest:
@@ -109,13 +119,13 @@ def told(text: str) -> str:
         case [part] if part in PARTS:
             return _range([PARTS[part](numbers)], form)
         case [("<" | ">") as sign, other] if form in ("count", "each", "number"):
-            [others] = [[float(other)] * len(columns[0])] if _is_number(other) else lists(other)
-            beyond = gt if sign == ">" else lt
-            counts = [sum(map(beyond, column, others)) for column in columns]
+            counts = [sum(column) for column in beyond(columns, sign, other)]
             if form == "each":
-                return _count(counts, len(others))
-            said = _count([sum(counts)], len(others) * len(columns))
-            return said if form == "count" else said.split(" of ")[0].removeprefix("all ")
+                return _count(counts, len(columns[0]))
+            return counted(sum(counts), len(numbers))
+        case [("<" | ">") as sign, other, "and", more, ("<" | ">") as second, bound] if form in ("count", "number"):
+            [one], [two] = beyond(columns, sign, other), beyond(lists(more), second, bound)
+            return counted(sum(a and b for a, b in zip(one, two, strict=True)), len(one))
     asked = " ".join([*rest, form])
     raise ArgumentError(f"{asked!r} is none of its forms", argument="form", value=asked, problem="unknown")
 
