@@ -85,7 +85,7 @@ def fit(inputs: Tensor, targets: Tensor, *, steps: int, alpha: float = 0.0, deca
     """Return the weights of a logistic regression after gradient descent from zero, ``(d,)``.
 
     Args:
-        steps: number of steps; the step size is the largest that is stable for these inputs.
+        steps: number of steps; the step size is the reciprocal of the largest curvature of the loss.
         alpha: weight of the auxiliary confidence loss: this part of the target is the student's own answer, rounded to
             0 or 1. It grows from 0 during the first fifth of the steps.
         decay: weight decay.
