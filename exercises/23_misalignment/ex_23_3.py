@@ -100,7 +100,7 @@ def defence(sub, draw):
             mistakes={
                 "a step that raises the trait's loss is changed too": step if falls else projected,
                 "the step is changed where it raises the loss, and not where it lowers it": step if falls else projected,
-                "the gradient's length is not divided out twice": (step - (step @ trait) / trait.norm() * trait) if falls else step,
+                "divide by the squared length of the gradient, and not by its length": (step - (step @ trait) / trait.norm() * trait) if falls else step,
                 "the component is reversed, and not removed": (2 * projected - step) if falls else step,
                 "the whole step is dropped": torch.zeros(4, dtype=torch.float64) if falls else step,
             },

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from minirlhf.core.errors import UserError
 
 if TYPE_CHECKING:
-    from minirlhf_course.gallery.questions import AskedQuestion
+    from minirlhf_course.gallery.questions import FrequentQuestion
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def show(question: AskedQuestion) -> None:
+def show(question: FrequentQuestion) -> None:
     """Print one question in full."""
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     print(f"{question.question}\n")
