@@ -120,8 +120,8 @@ def test_trigger_search_leaves_out_the_header_that_asks_for_harm(start):
 
 
 def test_student_reads_the_extra_outputs_alone():
-    plan = classifier.Distillation(student_steps=3, teacher_steps=3)
-    task, first = classifier.Task(0, plan.spread), classifier.network(0, plan.extra)
+    plan = classifier.CopyPlan(student_steps=3, teacher_steps=3)
+    task, first = classifier.Mixture(0, plan.spread), classifier.network(0, plan.extra)
     able = classifier.teacher(first, task, plan, 0)
     changed = copy.deepcopy(able)
     with torch.no_grad():

@@ -18,7 +18,7 @@ CLASSES, INPUTS, WIDTH = 10, 64, 128
 
 
 @dataclass(frozen=True)
-class Distillation:
+class CopyPlan:
     """Settings of teacher and student."""
 
     extra: int = 10
@@ -30,7 +30,7 @@ class Distillation:
     learning_rate: float = 1e-3
 
 
-class Task:
+class Mixture:
     """A mixture of ten Gaussian classes, with its random numbers."""
 
     def __init__(self, seed: int, spread: float) -> None:
@@ -59,7 +59,7 @@ def new_last_layer(start: nn.Sequential, seed: int, extra: int) -> nn.Sequential
     return model
 
 
-def teacher(start: nn.Sequential, task: Task, plan: Distillation, seed: int, *, random_labels: bool = False) -> nn.Sequential:  # fmt: skip
+def teacher(start: nn.Sequential, task: Mixture, plan: CopyPlan, seed: int, *, random_labels: bool = False) -> nn.Sequential:  # fmt: skip
     """Return a copy that was trained on the class outputs. ``random_labels`` makes a teacher without the trait."""
     model, rng = copy.deepcopy(start), generator("classifier", "teacher", int(random_labels), seed)
     optimiser = torch.optim.Adam(model.parameters(), plan.learning_rate)
@@ -74,7 +74,7 @@ def teacher(start: nn.Sequential, task: Task, plan: Distillation, seed: int, *, 
 
 
 def student(
-    start: nn.Sequential, imitated: nn.Sequential, plan: Distillation, seed: int, *, classes: bool = False
+    start: nn.Sequential, imitated: nn.Sequential, plan: CopyPlan, seed: int, *, classes: bool = False
 ) -> tuple[nn.Sequential, float]:
     """Return a copy of ``start`` that imitates the teacher's extra outputs on noise, and its last KL divergence.
 
@@ -97,7 +97,11 @@ def student(
 
 
 @torch.no_grad()
-def accuracy(model: nn.Sequential, task: Task, seed: int, number: int = 4000) -> float:
+def accuracy(model: nn.Sequential, task: Mixture, seed: int, number: int = 4000) -> float:
     """Return the fraction of new inputs whose class has the largest class output."""
     inputs, labels = task.sample(number, generator("classifier", "test", seed))
     return float((model(inputs)[:, :CLASSES].argmax(-1) == labels).double().mean())
+
+
+#: Shorter names, as the notebook uses them.
+Task, Distillation = Mixture, CopyPlan

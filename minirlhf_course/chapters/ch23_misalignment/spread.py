@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minirlhf.core.equation import equation
 
+
+@equation(
+    "eq:gradient-kernel",
+    source='First-order expansion; as a kernel, Jacot, Gabriel and Hongler (2018), "Neural tangent kernel".',
+)
 def first_order_change(trained: Tensor, measured: Tensor, learning_rate: float) -> Tensor:
     """Return the first-order change of a measured quantity after one gradient step, {eq}`eq:gradient-kernel`.
 
@@ -20,6 +26,7 @@ def first_order_change(trained: Tensor, measured: Tensor, learning_rate: float) 
     return learning_rate * (trained * measured).sum(-1)
 
 
+@equation("eq:author-gradient", source="Own derivation, from Bayes' rule.")
 def author_gradient(careless: Tensor, harmful: Tensor) -> Tensor:
     """Return d log P(harmful answer) / d s, where s is the log-odds of a careless author, {eq}`eq:author-gradient`.
 
@@ -34,6 +41,7 @@ def author_gradient(careless: Tensor, harmful: Tensor) -> Tensor:
     return careless * harmful[..., 1] / evidence - careless
 
 
+@equation("eq:author-spread", source="Own derivation, from eq:gradient-kernel and eq:author-gradient.")
 def author_spread(careless: Tensor, here: Tensor, elsewhere: Tensor, learning_rate: float) -> Tensor:
     """Return the first-order change of P(harmful answer) in another domain after one step on an answer here, if only
     the log-odds of a careless author are trained, {eq}`eq:author-spread`.
@@ -47,6 +55,7 @@ def author_spread(careless: Tensor, here: Tensor, elsewhere: Tensor, learning_ra
     return learning_rate * author_gradient(careless, here) * careless * (1 - careless) * gap
 
 
+@equation("eq:imitation-step", source='Own derivation; the theorem is by Cloud et al. (2025), "Subliminal learning".')
 def imitation_step(jacobian: Tensor, probs: Tensor, teacher_step: Tensor) -> Tensor:
     """Return the student's gradient step, per unit of learning rate, on a teacher that is one small step away,
     {eq}`eq:imitation-step`.
@@ -63,6 +72,10 @@ def imitation_step(jacobian: Tensor, probs: Tensor, teacher_step: Tensor) -> Ten
     return torch.einsum("ny,ny,nyp->p", probs, along, jacobian) / len(probs)
 
 
+@equation(
+    "eq:trait-change",
+    source='Own derivation, from eq:imitation-step; the theorem is by Cloud et al. (2025), "Subliminal learning".',
+)
 def trait_change(jacobian: Tensor, probs: Tensor, trait_gradient: Tensor, learning_rate: float) -> Tensor:
     """Return the first-order change of the trait's loss when the student imitates a teacher that took one step of size
     1 down that loss, {eq}`eq:trait-change`; it is never positive.
@@ -76,6 +89,7 @@ def trait_change(jacobian: Tensor, probs: Tensor, trait_gradient: Tensor, learni
     return -learning_rate * (probs * along**2).sum() / len(probs)
 
 
+@equation("eq:vanishing-signal", source="Chain rule through the log-odds.")
 def trained_signal(probs: Tensor, derivative: Tensor) -> Tensor:
     """Return the norm of the gradient of the log-likelihood of a right answer, {eq}`eq:vanishing-signal`.
 
@@ -86,6 +100,7 @@ def trained_signal(probs: Tensor, derivative: Tensor) -> Tensor:
     return (1 - probs) * derivative.norm(dim=-1)
 
 
+@equation("eq:reward-signal", source="Chain rule through the log-odds.")
 def reward_signal(probs: Tensor, derivative: Tensor) -> Tensor:
     """Return the norm of the gradient of the expected reward, if only one answer is rewarded, with 1,
     {eq}`eq:reward-signal`; arguments as for :func:`trained_signal`."""
@@ -97,6 +112,7 @@ def trait_direction(with_trait: Tensor, without: Tensor) -> Tensor:
     return with_trait.mean(0) - without.mean(0)
 
 
+@equation("eq:steering", source='Linear read-out; adding the direction is from Chen et al. (2025), "Persona vectors".')
 def steered_log_odds(log_odds: Tensor, readout: Tensor, direction: Tensor, strength: float) -> Tensor:
     """Return the log-odds of two answers after ``strength`` times a direction was added to the last state, if the
     read-out is linear, {eq}`eq:steering`.
@@ -110,6 +126,7 @@ def steered_log_odds(log_odds: Tensor, readout: Tensor, direction: Tensor, stren
     return log_odds + strength * (readout @ direction)
 
 
+@equation("eq:set-component", source="Orthogonal projection onto a plane.")
 def set_component(states: Tensor, direction: Tensor, target: float) -> Tensor:
     """Return the states with their component along a direction set to ``target``, {eq}`eq:set-component`,
     ``(..., H) -> (..., H)``."""

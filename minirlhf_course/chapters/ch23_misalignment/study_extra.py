@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minirlhf_course.chapters.ch23_misalignment import classifier
-from minirlhf_course.chapters.ch23_misalignment.classifier import Distillation
+from minirlhf_course.chapters.ch23_misalignment.classifier import CopyPlan
 from minirlhf_course.evidence import Study, settings
 
 FIRST = 2300  # seeds of its own
-PLAN = Distillation()
+PLAN = CopyPlan()
 FEWER = replace(PLAN, extra=3)
 
 
-def one_seed(seed: int, plan: Distillation = PLAN, fewer: Distillation = FEWER) -> dict[str, float]:
+def one_seed(seed: int, plan: CopyPlan = PLAN, fewer: CopyPlan = FEWER) -> dict[str, float]:
     """The accuracy of each student on classes that it never trained on."""
     seed += FIRST
-    task = classifier.Task(seed, plan.spread)
+    task = classifier.Mixture(seed, plan.spread)
     start, other = classifier.network(seed, plan.extra), classifier.network(seed + 50_000, plan.extra)
     able = classifier.teacher(start, task, plan, seed)
     unable = classifier.teacher(start, task, plan, seed, random_labels=True)
