@@ -120,3 +120,15 @@ def test_exercise_with_liar_prints_its_targets_if_solved(capsys):
         assert float(found) == pytest.approx(float(target))
     better, worse = re.search(r": (\S+) (\S+) should grow$", liars).groups()
     assert float(better) < float(worse)
+
+
+@pytest.mark.parametrize("ramp", [4, 24])
+def test_fit_with_one_more_step_continues_the_run(ramp):
+    data = weak.clusters(torch.Generator().manual_seed(0), 200, gap=1.5, systematic=True)
+    before, after = (weak.fit(data.inputs, data.weak, steps=n, alpha=0.5, ramp=ramp, decay=0.0) for n in (6, 7))
+    logits, own = data.inputs @ before, 0.5 * min(1.0, 6 / ramp)
+    at = logits.requires_grad_()
+    target = (1 - own) * data.weak + own * (logits > 0).double()
+    [slope] = torch.autograd.grad(torch.nn.functional.binary_cross_entropy_with_logits(at, target), at)
+    curvature = torch.linalg.eigvalsh(data.inputs.T @ data.inputs / 200)[-1] / 4  # p(1 − p) is at most 1/4
+    torch.testing.assert_close(after, before - data.inputs.T @ slope / curvature)

@@ -16,6 +16,8 @@ FIRST = 2600  # seeds of its own
 #: The part of the weak error's variance, 1, that lies inside the student's features.
 INSIDE = (0.0, 0.25, 0.5, 1.0)
 STEPS = (1, 2, 3, 10, 40, 160, 640)
+#: Of the clusters: the weight α of the confidence loss, and the steps in which it grows.
+ARMS = {"plain": (0.0, 1), "sure": (0.5, 128), "fast": (0.5, 2), "fast25": (0.25, 2), "fast75": (0.75, 2)}
 
 
 def linear(seed: int, size: int, steps: int) -> dict[str, float]:
@@ -29,7 +31,8 @@ def linear(seed: int, size: int, steps: int) -> dict[str, float]:
         name = f"in{100 * inside:.0f}"
         numbers[f"{name}_weak"] = right
         for arm, alpha in (("plain", 0.0), ("sure", 0.5)):
-            found = weak.accuracy(weak.fit(data.inputs, data.weak, steps=steps, alpha=alpha), test)
+            weights = weak.fit(data.inputs, data.weak, steps=steps, alpha=alpha, ramp=steps // 5)
+            found = weak.accuracy(weights, test)
             numbers[f"{name}_{arm}"] = found
             numbers[f"{name}_{arm}_gap"] = (found - right) / (1 - right)
     return numbers
@@ -51,7 +54,7 @@ def noise(seed: int) -> dict[str, float]:
 
 
 def clusters(seed: int, size: int, few: int, steps: tuple[int, ...]) -> dict[str, float]:
-    """The clusters: trained to the end and stopped at the best step, which only the truth can tell."""
+    """The clusters: both losses at the same steps of one run, with a weight of the confidence loss that grows slowly or fast."""
     numbers: dict[str, float] = {}
     kinds = {"noise": (False, size), "few": (False, few), "bias": (True, size)}
     for kind, (systematic, count) in kinds.items():
@@ -59,21 +62,19 @@ def clusters(seed: int, size: int, few: int, steps: tuple[int, ...]) -> dict[str
         data, test = (weak.clusters(rng, n, gap=1.5, systematic=systematic) for n in (count, 20_000))
         numbers[f"{kind}_weak"] = float((test.weak == test.labels).double().mean())
         numbers[f"{kind}_ceiling"] = weak.accuracy(weak.fit(data.inputs, data.labels, steps=steps[-1]), test)
-        for arm, alpha in (("plain", 0.0), ("sure", 0.5)):
-            scores = [weak.accuracy(weak.fit(data.inputs, data.weak, steps=n, alpha=alpha), test) for n in steps]
-            numbers |= {f"{kind}_{arm}_{n}": score for n, score in zip(steps, scores, strict=True)}
-            numbers[f"{kind}_{arm}_best"] = max(scores)
+        for arm, (alpha, ramp) in ARMS.items():
+            for n in steps:
+                weights = weak.fit(data.inputs, data.weak, steps=n, alpha=alpha, ramp=ramp)
+                numbers[f"{kind}_{arm}_{n}"] = weak.accuracy(weights, test)
     return numbers
 
 
 def one_seed(seed: int, size: int = 20_000, steps: int = 120) -> dict[str, float]:
     """All of it."""
     seed += FIRST
-    small = size == 20_000
+    full = size == 20_000
     return (
-        linear(seed, size, steps)
-        | noise(seed)
-        | clusters(seed, 1000 if small else 100, 60, STEPS if small else (5, 10))
+        linear(seed, size, steps) | noise(seed) | clusters(seed, 1000 if full else 100, 60, STEPS if full else (2, 10))
     )
 
 

@@ -81,20 +81,24 @@ def accuracy(weights: Tensor, data: WeakLabels) -> float:
     return float(((data.inputs @ weights > 0).double() == data.labels).double().mean())
 
 
-def fit(inputs: Tensor, targets: Tensor, *, steps: int, alpha: float = 0.0, decay: float = 1e-4) -> Tensor:
+def fit(
+    inputs: Tensor, targets: Tensor, *, steps: int, alpha: float = 0.0, ramp: int = 128, decay: float = 1e-4
+) -> Tensor:
     """Return the weights of a logistic regression after gradient descent from zero, ``(d,)``.
 
     Args:
         steps: number of steps; the step size is the reciprocal of the largest curvature of the loss.
         alpha: weight of the auxiliary confidence loss: this part of the target is the student's own answer, rounded to
-            0 or 1. It grows from 0 during the first fifth of the steps.
+            0 or 1.
+        ramp: number of steps in which this weight grows from 0 to ``alpha``. It does not depend on ``steps``, so a
+            shorter run is the beginning of a longer one.
         decay: weight decay.
     """
     size = 4 / float(torch.linalg.eigvalsh(inputs.T @ inputs / len(inputs))[-1])
     weights = torch.zeros(inputs.shape[1], dtype=inputs.dtype)
     for step in range(steps):
         logits = inputs @ weights
-        own = alpha * min(1.0, step / (steps / 5))
+        own = alpha * min(1.0, step / ramp)
         target = (1 - own) * targets + own * (logits > 0).to(targets.dtype)
         weights = weights - size * (inputs.T @ (logits.sigmoid() - target) / len(inputs) + decay * weights)
     return weights
