@@ -95,19 +95,13 @@ for name, monitor, fine in (
     models[name] = exam.trained(task, start, SEED, monitor, fine, monitors=watched, quiet=False)
     histories[name] = models[name].history
 rows = {name: exam.measured(task, model, ACTION if "action" in name else THOUGHT) for name, model in models.items()}
-print("                       cheats   spoken   silent    proxy     gold    flags")
+print("                       cheats   spoken   silent")
 for name, row in rows.items():
-    print(
-        f"{name:20}" + "".join(f"{row[key]:9.2f}" for key in ("cheats", "spoken", "silent", "proxy", "gold", "flags"))
-    )
-seen = rows["fine on the thought"]
-silenced = seen["cheats"] > 0.5 and seen["spoken"] < 0.1
-outcome.reveal(
-    "they are no longer mentioned" if silenced else "they stop" if seen["cheats"] < 0.1 else "nothing changes"
-)
-print(
-    f"mean of the study's six seeds: {mean('thought_cheats'):.2f} cheats, {mean('thought_spoken'):.2f} of them spoken"
-)
+    print(f"{name:20}" + "".join(f"{row[key]:9.2f}" for key in ("cheats", "spoken", "silent")))
+row = rows["fine on the thought"]
+unsaid = "they are no longer mentioned" if row["spoken"] < 0.1 else "nothing changes"
+outcome.reveal("they stop" if row["cheats"] < 0.1 else unsaid)
+print(f"the study: {mean('thought_cheats'):.2f} cheats, {mean('thought_spoken'):.2f} spoken (means over its seeds)")
 
 # %%
 # figure: exam
@@ -129,26 +123,25 @@ assert study.holds("action_cheats", below=0.1)
 # %% [markdown]
 # ## A failure on purpose: the dashboard
 #
-# A team logs the flags of the monitor that it trains against. Here are the last steps of the two runs with a fine. The names are hidden.
+# Here is what a team sees that logs the proxy reward and the flags of its own monitor. They are two of the runs above, without their names.
 
 # %%
-stopped = predict(
-    "Run A: 5 % of the completions are flagged. Run B: 5 % of the completions are flagged. Which one stopped cheating?",
-    "A",
-    "B",
-    "flags alone cannot say",
-)
+hidden = dict(zip("AB", sorted(name for name in rows if name.startswith("fine")), strict=True))
+for letter, name in hidden.items():
+    print(f"run {letter}: proxy {rows[name]['proxy']:.2f}, flags {rows[name]['flags']:.2f}")
 
 # %%
-runs = {"A": "fine on the action", "B": "fine on the thought"}
-for letter, name in runs.items():
-    print(f"run {letter}: flags {rows[name]['flags']:.2f}")
-apart = abs(rows[runs["A"]]["flags"] - rows[runs["B"]]["flags"])
-stopped.reveal(
-    "flags alone cannot say" if apart < 0.05 else "A" if rows[runs["A"]]["flags"] < rows[runs["B"]]["flags"] else "B"
-)
-for letter, name in runs.items():
-    print(f"run {letter} was the {name}: cheats {rows[name]['cheats']:.2f}, right cups {rows[name]['gold']:.2f}")
+honest = predict("Which of the two runs stopped cheating?", "A", "B", "both", "neither")
+
+# %%
+stopped = [letter for letter, name in hidden.items() if rows[name]["cheats"] < 0.1]
+honest.reveal("both" if len(stopped) == 2 else "".join(stopped) or "neither")
+for letter, name in hidden.items():
+    study_name = name.removeprefix("fine on the ")
+    print(f"run {letter}: {name}, gold {rows[name]['gold']:.2f}; mean of the study: {mean(f'{study_name}_gold'):.2f}")
+
+# %% [markdown]
+# Flags near .05 are the rate of false positives and do not answer the question. Honest work passes in at most about 60 % here. A team that knows this limit can see the cheat in the proxy reward. A team that does not know it would choose the run with the larger reward.
 
 # %% [markdown]
 # ## Weak labels
