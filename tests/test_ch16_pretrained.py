@@ -14,6 +14,7 @@ from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS, ja
 
 FOLDER = Path(pretrained.__file__).parent
 RECORDS = sorted(FOLDER.glob("pretrained_seed_*.json"))
+CONTROLS = sorted(FOLDER.glob("pretrained_repeated_*.json"))
 STORED = evidence.result("ch16_pretrained")["seeds"]
 
 
@@ -66,6 +67,27 @@ def test_repeats_question_needs_both_numbers():
         "9 + 9", "9 and 9"
     )
     assert not any(pretrained_claims.repeats_question("9 + 9", text) for text in ("9", "99", "it is 18, from 9"))
+
+
+def test_form_needs_question_and_result():
+    forms = ("7 + 9 = 16", "7 + 9 equals 16.", "So 7+9 is equal to 16", "7 + 9 = 15")
+    assert all(pretrained_claims.in_form("7 + 9", text) for text in forms)
+    others = ("16", "9 + 7 = 16", "17 + 9 = 26", "7 + 9 =", "7 + 9, so 16", "7 - 9 = 16", "7 + 95 = 16")
+    assert not any(pretrained_claims.in_form("7 + 9", text) for text in others)
+
+
+def test_form_has_own_accuracy():
+    rows = [row(["3 + 4 = 7", "3 + 4 is 8", "7", "none", "8"], [1, 0, 1, 0, 0])]
+    assert pretrained_claims.form("x", rows) == pytest.approx({"x_form": 0.4, "x_right_form": 0.5})
+
+
+def test_detectable_distance_gives_three_runs_the_power():
+    errors = (0.05, 0.1, 0.08)
+    shift = pretrained_claims.detectable(errors, 40) / max(errors)
+    critical = pretrained_claims.t_distribution.quantile(pretrained_claims.ALPHA / len(CLAIMS), 39)
+    draws = torch.randn(20_000, 3, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    t = (draws.mean(-1) + shift / math.sqrt(40)) / draws.std(-1) * math.sqrt(40)
+    assert float((t > critical).all(1).double().mean()) == pytest.approx(0.8, abs=0.01)
 
 
 def test_jackknife_of_mean_is_its_standard_error():
@@ -121,6 +143,27 @@ def test_records_give_stored_measurements(path):
     stored = STORED[path.stem.rpartition("_")[2]]
     found = measure(json.loads(path.read_text(encoding="utf-8")))
     assert {name: stored[name] for name in found} == pytest.approx(found, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("path", CONTROLS, ids=lambda path: path.stem)
+def test_controls_give_stored_measurements(path):
+    seed = path.stem.rpartition("_")[2]
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert record["made_by"]["model"] == wheels.WHEELS[pretrained.MODEL].sha256
+    assert record["data"] == pretrained.digest(*pretrained.questions(pretrained.PLAN, int(seed)))
+    for asked in record["repeated"]:
+        a, sign, b = asked["question"].split()
+        question = pretrained.Calculation(int(a), int(b), sign)
+        assert all(text.startswith(question.repeated) for text in asked["text"])
+        assert [pretrained.graders.numeric(text, question.answer) for text in asked["text"]] == asked["grade"]
+    run = json.loads(path.with_name(f"pretrained_seed_{seed}.json").read_text(encoding="utf-8"))
+    assert [asked["question"] for asked in run["rl"]] == [asked["question"] for asked in record["repeated"]]
+    found = pretrained_claims.describe_repeated(record, run)
+    assert {name: STORED[seed][name] for name in found} == pytest.approx(found, rel=1e-9, abs=1e-9)
+
+
+def test_every_seed_has_a_control():
+    assert len(CONTROLS) == len(RECORDS)
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)

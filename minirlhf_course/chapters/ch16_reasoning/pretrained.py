@@ -68,6 +68,11 @@ class Calculation:
         return str(self.a + self.b if self.sign == "+" else self.a - self.b)
 
     @property
+    def repeated(self) -> str:
+        """The beginning of a completion that repeats the question."""
+        return f"{self.a} {self.sign} {self.b} ="
+
+    @property
     def problem(self) -> Problem:
         """The question with its answer, for a trainer."""
         return Problem(conversation(self.text), self.answer)
@@ -138,23 +143,27 @@ class Policy:
 
 
 def ask(
-    policy: Policy, asked: Sequence[Calculation], count: int, seed: int
+    policy: Policy, asked: Sequence[Calculation], count: int, seed: int, *, repeat: bool = False
 ) -> tuple[list[dict[str, Any]], list[Rollout]]:
-    """Sample ``count`` completions of each question.
+    """Sample ``count`` completions of each question; with ``repeat`` each begins with the repeated question, ``7 + 9 =``.
 
     Returns:
-        One record per question: ``text``, ``grade``, ``length`` (tokens), ``logp`` and ``base`` (log-probability of the
-        completion under the model and under the base model, in nats) of each completion; and the rollouts.
+        One record per question: ``text`` (the given beginning included), ``grade``, ``length`` (sampled tokens),
+        ``logp`` and ``base`` (log-probability of the sampled tokens under the model and under the base model, in nats)
+        of each completion; and the rollouts.
     """
     rows: list[dict[str, Any]] = []
     rollouts = []
-    prompts = [encode_prompt(policy.tokenizer, conversation(q.text)) for q in asked]
+    begun = [q.repeated if repeat else "" for q in asked]
+    given = [list(policy.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in begun]
+    prompts = [encode_prompt(policy.tokenizer, conversation(q.text)) + ids for q, ids in zip(asked, given, strict=True)]
+    length = LENGTH - max(map(len, given))  # so that no completion, with its beginning, is longer than LENGTH
     for start in range(0, len(asked), CHUNK):
         part = slice(start, start + CHUNK)
         rollout = sample(
             policy.model,
             prompts[part],
-            sampling=Sampling(max_completion_length=LENGTH),
+            sampling=Sampling(max_completion_length=length),
             num_generations=count,
             eos_token_id=end_tokens(policy.tokenizer, policy.model).ids,
             pad_token_id=policy.tokenizer.pad_token_id,
@@ -168,12 +177,13 @@ def ask(
         lengths = rollout.mask.sum(1).tolist()
         for i, question in enumerate(asked[part]):
             own = slice(i * count, (i + 1) * count)
+            written = [begun[start + i] + text for text in texts[own]]
             rows.append(
                 {
                     "question": f"{question.a} {question.sign} {question.b}",
                     "hard": question.hard,
-                    "text": texts[own],
-                    "grade": [int(graders.numeric(text, question.answer)) for text in texts[own]],
+                    "text": written,
+                    "grade": [int(graders.numeric(text, question.answer)) for text in written],
                     "length": lengths[own],
                     "logp": logps[own].tolist(),
                     "base": base[own].tolist(),
@@ -339,6 +349,13 @@ def run_rate(start: Policy, plan: PretrainedPlan, seed: int, factor: float) -> d
     return record | {"dpo": {"chosen_base": _given(start, chosen), "chosen_dpo": _given(after, chosen)}}
 
 
+def run_repeated(start: Policy, plan: PretrainedPlan, seed: int) -> dict[str, Any]:
+    """Return the record of the control without training: the base model completes the repeated held-out questions."""
+    train, held_out, transfer = questions(plan, seed)
+    rows, _ = ask(start, held_out, plan.completions // 2, seed, repeat=True)
+    return {"data": digest(train, held_out, transfer), "repeated": rows}
+
+
 def digest(*parts: Sequence[Calculation]) -> str:
     """Return a hash (16 hex digits) of the questions."""
     return hashlib.sha256(repr([[asdict(q) for q in part] for part in parts]).encode()).hexdigest()[:16]
@@ -361,6 +378,7 @@ KEPT = {
     "base": ("question", "hard", "text", "length", "logp"),
     "rl": ("question", "hard", "text", "length", "logp", "base"),
     "sft": ("question", "hard", "text", "length", "logp", "base"),
+    "repeated": ("question", "hard", "text", "length", "logp"),
     "base_transfer": ("question", "text"),
     "rl_transfer": ("question", "text"),
     "curves": ("logp", "base"),
@@ -376,7 +394,9 @@ def compact(record: dict[str, Any]) -> dict[str, Any]:
     smaller: dict[str, Any] = {name: part(name, record[name]) for name in KEPT.keys() & record.keys() - {"curves"}}
     if "curves" in record:
         smaller["curves"] = {k: [part("curves", point) for point in curve] for k, curve in record["curves"].items()}
-    return record | smaller | {"dpo": {name: _rounded(values) for name, values in record["dpo"].items()}}
+    if "dpo" in record:
+        smaller["dpo"] = {name: _rounded(values) for name, values in record["dpo"].items()}
+    return record | smaller
 
 
 def _rounded(values: Any) -> Any:

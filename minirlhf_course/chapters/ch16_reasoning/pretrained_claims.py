@@ -92,7 +92,11 @@ def divergence(rows: Rows) -> float:
 
 
 def kl_at(curve: Sequence[tuple[float, float]], target: float) -> float:
-    """Return the KL at which a curve of (accuracy, KL), by steps, first reaches an accuracy; linear between points."""
+    """Return the KL at which a curve of (accuracy, KL), by steps, first reaches an accuracy; linear between points.
+
+    A noisy curve can reach it earlier or later by chance, and the jackknife is not exact where the accuracy lies at a
+    measured point.
+    """
     for (low, before), (high, after) in pairwise(curve):
         if low <= target <= high and high > low:
             return before + (target - low) / (high - low) * (after - before)
@@ -287,6 +291,12 @@ def describe(record: Record) -> dict[str, float]:
     numbers |= {"rl_ratio": float(np.mean(ratios)), "rl_ratio_largest": max(ratios)}
     for name in ("base", "rl"):
         numbers[f"{name}_transfer"] = accuracy(record[f"{name}_transfer"])
+        numbers |= form(f"{name}_transfer", record[f"{name}_transfer"])
+        for kind, hard in (("", (True, False)), ("_easy", (False,)), ("_hard", (True,))):
+            numbers |= form(f"{name}{kind}", [row for row in record[name] if row["hard"] in hard])
+    for kind, before, after in (("", "base_right", "rl_right"), ("_transfer", "base_transfer", "rl_transfer")):
+        gain = numbers[after] - numbers[before]
+        numbers[f"form_share{kind}"] = (numbers[f"base{kind}_right_form"] - numbers[before]) / gain if gain else 0.0
     numbers |= {f"rl_reward_{step}": reward for step, reward in enumerate(record["rl_metrics"]["reward"], 1)}
     numbers["rl_zero_std"] = float(np.mean(record["rl_metrics"]["frac_reward_zero_std"]))
     for name, curve in record["curves"].items():
@@ -298,6 +308,41 @@ def describe(record: Record) -> dict[str, float]:
     asked = {tuple(sorted(map(int, row["question"].split(" + ")))) for row in record["base"]}
     numbers["overlap"] = float(len(asked & {tuple(sorted(numbers)) for numbers in record["train"]}))
     return numbers | {"pairs": float(len(dpo["question"]))}
+
+
+def form(name: str, rows: Rows) -> dict[str, float]:
+    """Return the fraction of completions of the form ``7 + 9 = 16``, and the accuracy among them."""
+    formed = [in_form(row["question"], text) for row in rows for text in row["text"]]
+    grades = [grade for row in rows for grade in row["grade"]]
+    right = [grade for grade, has in zip(grades, formed, strict=True) if has]
+    return {f"{name}_form": float(np.mean(formed)), f"{name}_right_form": float(np.mean(right)) if right else 0.0}
+
+
+def in_form(question: str, text: str) -> bool:
+    """Whether a completion repeats its question and states a result: ``7 + 9 = 16``, ``7 + 9 equals 16`` or ``7 + 9 is
+    16``, also within a sentence."""
+    repeated = r"\s*".join(map(re.escape, question.split()))
+    return re.search(rf"(?<!\d){repeated}\s*(?:=|equals|is|is equal to)\s*-?\d", text) is not None
+
+
+def describe_repeated(control: Record, record: Record) -> dict[str, float]:
+    """Return accuracies of the control without training, whose completions begin with the repeated question, and its
+    share of RL's gain in ``record``, the run with the same questions."""
+    rows, base, rl = control["repeated"], record["base"], record["rl"]
+    beyond, error = jackknife(lambda some: accuracy(_of(rl, some)) - accuracy(_of(rows, some)), len(rows))
+    gain = accuracy(rl) - accuracy(base)
+    return {
+        "repeated_share": (accuracy(rows) - accuracy(base)) / gain if gain else 0.0,
+        "beyond_repeated": beyond,
+        "beyond_repeated_error": error,
+        "repeated_right": accuracy(rows),
+        "repeated_easy": accuracy([row for row in rows if not row["hard"]]),
+        "repeated_hard": accuracy([row for row in rows if row["hard"]]),
+        "repeated_pass_8": pass_at(rows, 8),
+        "repeated_vote": vote(rows),
+        "repeated_zero_variance": zero_variance(rows),
+        "repeated_form": form("repeated", rows)["repeated_form"],
+    }
 
 
 def repeats_question(question: str, text: str) -> bool:
@@ -313,6 +358,8 @@ class ClaimVerdict:
         effects, errors: the effect in each run, and its standard error.
         lowest, highest: ends of the runs' intervals, which hold for all claims together (Bonferroni): the lowest low end
             and the highest high end.
+        detectable: distance from the floor at which all three runs would decide the claim with 80 % power, if all had
+            the largest of their standard errors; at the first, strictest level of Holm's correction.
         confirmed, refuted: p-values after Holm's correction, that the effect exceeds its floor in every run, and that
             it is below it in every run.
     """
@@ -321,6 +368,7 @@ class ClaimVerdict:
     errors: tuple[float, ...]
     lowest: float
     highest: float
+    detectable: float
     confirmed: float
     refuted: float
 
@@ -354,10 +402,17 @@ def verdicts(runs: Sequence[Mapping[str, float]]) -> dict[str, ClaimVerdict]:
             errors,
             min(e - w for e, w in zip(effects, widths, strict=True)),
             max(e + w for e, w in zip(effects, widths, strict=True)),
+            detectable(errors, min(int(run[f"{name}_clusters"]) for run in runs)),
             corrected[0][name],
             corrected[1][name],
         )
     return results
+
+
+def detectable(errors: Sequence[float], clusters: int, power: float = 0.8) -> float:
+    """Return the minimum detectable distance of an effect from its floor; see :class:`ClaimVerdict`."""
+    shift = t_distribution.detectable(ALPHA / len(CLAIMS), clusters - 1, power ** (1 / len(errors)))
+    return shift * max(errors)
 
 
 def _one_sided(run: Mapping[str, float], name: str, floor: float, sign: int) -> float:

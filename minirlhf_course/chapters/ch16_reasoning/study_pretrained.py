@@ -1,7 +1,7 @@
 """Twelve claims of the book on a pretrained model: ``python -m minirlhf_course.chapters.ch16_reasoning.study_pretrained`` (about 25 minutes of one core).
 
 The model is SmolLM2-135M-Instruct (``make real``). Three seeds, each with its own questions: Dr. GRPO and SFT on
-additions, and DPO on pairs of the base model's own completions. A seed's completions are stored beside this file, and are
+additions, DPO on pairs of the base model's own completions, and a control without training. A seed's completions are stored beside this file, and are
 sampled again only if the plan changes. Writes ``study_pretrained.json``.
 """
 
@@ -20,10 +20,16 @@ from minirlhf_course.chapters.ch16_reasoning.pretrained import (
     questions,
     recorded,
     run_rate,
+    run_repeated,
     run_seed,
     train_answers,
 )
-from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import divergence, measure, verdicts
+from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import (
+    describe_repeated,
+    divergence,
+    measure,
+    verdicts,
+)
 from minirlhf_course.evidence import Study, settings
 
 
@@ -31,8 +37,14 @@ def one_seed(seed: int) -> dict[str, float]:
     """All claims with one seed, on one thread."""
     with threads(1):
         record = recorded(f"seed_{seed}", PLAN, lambda start: run_seed(start, PLAN, seed))
+        control = recorded(f"repeated_{seed}", PLAN, lambda start: run_repeated(start, PLAN, seed))
     costs = {f"minutes_{name}": seconds / 60 for name, seconds in record["seconds"].items()}
-    return measure(record) | costs | {"minutes": sum(costs.values()), "memory": record["memory"]}
+    return (
+        measure(record)
+        | describe_repeated(control, record)
+        | costs
+        | {"minutes": sum(costs.values()), "memory": record["memory"]}
+    )
 
 
 def beginner(plan: PretrainedPlan) -> Policy:
@@ -69,6 +81,7 @@ def probe() -> dict[str, float | str]:
         numbers |= {f"{name}_{key}_{step}": x for key, values in history.items() for step, x in enumerate(values)}
     found = verdicts([numbers, numbers, numbers])
     numbers |= {f"{name}_{part}": getattr(v, part) for name, v in found.items() for part in ("lowest", "confirmed")}
+    numbers |= describe_repeated(run_repeated(start, plan, 1), record)
     faster = run_rate(start, plan, 1, 3.0)
     numbers |= {f"faster_{name}": divergence(faster[name]) for name in ("rl", "sft")}
     numbers["faster_dpo"] = sum(faster["dpo"]["chosen_dpo"])

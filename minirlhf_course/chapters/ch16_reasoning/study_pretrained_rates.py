@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minirlhf.core.randomness import threads
-from minirlhf_course.chapters.ch16_reasoning.pretrained import PLAN, questions, recorded, run_rate
+from minirlhf_course.chapters.ch16_reasoning.pretrained import PLAN, questions, recorded, run_rate, run_seed
 from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import accuracy, divergence, entropy
 from minirlhf_course.evidence import Study, settings
 
@@ -17,13 +17,13 @@ FACTORS = {"low": 1 / 3, "high": 3.0}
 
 
 def one_seed(seed: int) -> dict[str, float]:
-    """Accuracy, KL and entropy after RL and SFT, and the change of DPO's chosen completions."""
+    """Accuracy, KL and entropy after RL and SFT, and the change of DPO's chosen completions, also in the main study's run of this seed."""
     numbers = {}
     for name, factor in FACTORS.items():
         with threads(1):
             record = recorded(f"rate_{name}", PLAN, lambda start, factor=factor: run_rate(start, PLAN, seed, factor))
         numbers |= measured(name, record)
-    return numbers
+    return numbers | measured("middle", recorded(f"seed_{seed}", PLAN, lambda start: run_seed(start, PLAN, seed)))
 
 
 def measured(name: str, record: dict[str, Any]) -> dict[str, float]:
