@@ -23,7 +23,7 @@ from minirlhf_course.report import plotting
 
 STUDY = "ch16_pretrained"
 COLOURS = {"rl": plotting.PALETTE["blue"], "sft": plotting.PALETTE["orange"]}
-HEAD = ["", "prediction", "effect in each run", "interval of all runs", "verdict"]
+HEAD = ["", "prediction", "effect in each run", "interval of all runs", "detectable distance", "verdict"]
 
 
 def found() -> dict[str, ClaimVerdict]:
@@ -40,7 +40,9 @@ def rows() -> list[list[str]]:
         unit = f", {claim.unit}" if claim.unit else ""
         interval = f"[{_signed(verdict.lowest)}, {_signed(verdict.highest)}]"
         effects = ", ".join(map(_signed, verdict.effects))
-        cells.append([str(number), f"{claim.title}{unit}{floor}", effects, interval, verdict.word])
+        cells.append(
+            [str(number), f"{claim.title}{unit}{floor}", effects, interval, f"{verdict.detectable:.2f}", verdict.word]
+        )
     return cells
 
 
