@@ -232,7 +232,9 @@ ax.plot(list(strengths), curve("steer_{}"), "o-", color=PALETTE["red"], label="h
 ax.plot(list(strengths), curve("steer_{}_neither"), "s--", color=PALETTE["orange"], label="neither answer")
 control = [mean(results, "steer_0" if name == "0" else f"random_{name}") for name in strengths.values()]
 ax.plot(list(strengths), control, "^:", color=PALETTE["blue"], label="harmful, random direction")
-ax.set(xlabel="multiple of the direction", ylabel="probability", ylim=(0, 1), title="more steering, more broken answers")
+ax.set(
+    xlabel="multiple of the direction", ylabel="probability", ylim=(0, 1), title="more steering, more broken answers"
+)
 ax.legend(frameon=False, fontsize=8)
 plt.show()
 
