@@ -154,6 +154,7 @@ def by_nature(sub, draw):
 
 # %% [probes]
 # no gradient, size, keywords: a number for one pair of completions
+# no offset of held: beside a penalty or logits of ten million, what remains is rounding
 
 
 # %% [mutant] without the mean
