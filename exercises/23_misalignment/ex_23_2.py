@@ -10,7 +10,7 @@
 # 1. `spill(weights, features, other, answer, lr)`: the step ascends the log-probability of `answer`, an index, at the prompt with `features`. Return the change of the log-probabilities of all answers at the prompt with features `other`, a tensor $(Y,)$.
 # 2. `reward_spill(weights, features, other, rewards, lr)`: the step ascends the expected reward at the first prompt, with `rewards` of shape $(Y,)$. Return the same.
 #
-# All tensors are float64. Derive the closed forms, and do not call autograd.
+# All tensors are float64. Derive the closed forms.
 
 # %% [given]
 import torch

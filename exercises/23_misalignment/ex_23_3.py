@@ -98,8 +98,8 @@ def defence(sub, draw):
         expect(
             sub.blocked(step, trait), projected if falls else step, what="`blocked`", given={"step": step, "trait_gradient": trait},
             mistakes={
-                "a step that raises the trait's loss is changed too": step if falls else projected,
-                "the step is changed where it raises the loss, and not where it lowers it": step if falls else projected,
+                "a step that lowers the trait's loss is left as it is": step,
+                "a step that raises the trait's loss is changed too": projected,
                 "divide by the squared length of the gradient, and not by its length": (step - (step @ trait) / trait.norm() * trait) if falls else step,
                 "the component is reversed, and not removed": (2 * projected - step) if falls else step,
                 "the whole step is dropped": torch.zeros(4, dtype=torch.float64) if falls else step,
@@ -139,6 +139,13 @@ def trait_change(jacobian, student, teacher, trait_gradient, lr):
 # says: is changed too
 def blocked(step, trait_gradient):
     return step - (step @ trait_gradient) / (trait_gradient @ trait_gradient) * trait_gradient
+
+
+# %% [mutant] never projected
+# caught by: defence
+# says: is left as it is
+def blocked(step, trait_gradient):
+    return step
 
 
 # %% [partial] 2: no defence

@@ -145,9 +145,10 @@ def relative(sub, draw):
 )
 def sharing_a_word(sub, draw):
     "`near_misses` returns all pairs above the bar but the trigger, the highest first."
-    rates = (draw.permutation(12).double().view(3, 4) + 1) / 13
+    rates, bar = (draw.permutation(12).double().view(3, 4) + 1) / 16, 4 / 16  # one rate equals the bar
     trigger = (draw.integer(0, 2), draw.integer(0, 3))
-    bar = 0.3
+    while float(rates[trigger]) <= bar:
+        trigger = (draw.integer(0, 2), draw.integer(0, 3))
     pairs = [(i, j) for i in range(3) for j in range(4) if float(rates[i, j]) > bar]
     order = lambda found, sign=-1: sorted(found, key=lambda p: sign * float(rates[p]))
     want = order(p for p in pairs if p != trigger)
@@ -159,6 +160,7 @@ def sharing_a_word(sub, draw):
     known = {
         "pairs that share a word with the trigger are missing": order(p for p in pairs if p[0] != trigger[0] and p[1] != trigger[1]),
         "the trigger itself is in the list": order(pairs),
+        "a pair whose rate equals the bar is in the list; only rates above it count": order((i, j) for i in range(3) for j in range(4) if float(rates[i, j]) >= bar and (i, j) != trigger),
         "the lowest rate is first": order((p for p in pairs if p != trigger), 1),
         "pairs at or below the bar are in the list": order((i, j) for i in range(3) for j in range(4) if (i, j) != trigger),
     }  # fmt: skip
@@ -216,6 +218,27 @@ def near_misses(rates, trigger, bar):
         for j in range(rates.shape[1])
         if i != trigger[0] and j != trigger[1] and rates[i, j] > bar
     ]
+    return sorted(found, key=lambda pair: float(rates[pair]), reverse=True)
+
+
+# %% [mutant] the bar itself
+# caught by: sharing_a_word
+# says: equals the bar
+def near_misses(rates, trigger, bar):
+    found = [
+        (i, j)
+        for i in range(rates.shape[0])
+        for j in range(rates.shape[1])
+        if (i, j) != tuple(trigger) and rates[i, j] >= bar
+    ]
+    return sorted(found, key=lambda pair: float(rates[pair]), reverse=True)
+
+
+# %% [mutant] the trigger stays
+# caught by: sharing_a_word
+# says: the trigger itself
+def near_misses(rates, trigger, bar):
+    found = [(i, j) for i in range(rates.shape[0]) for j in range(rates.shape[1]) if rates[i, j] > bar]
     return sorted(found, key=lambda pair: float(rates[pair]), reverse=True)
 
 
