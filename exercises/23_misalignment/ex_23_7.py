@@ -10,7 +10,7 @@
 #
 # `loss(student, teacher, columns)`: `student` and `teacher` are logits $(B, C)$, `columns` is an integer tensor with the indices of the outputs to copy, at least two. Restrict both to these columns and normalise there: each row becomes two distributions over the columns. The loss is the mean over rows of the KL divergence *from the teacher to the student*, $\sum p_{\text{teacher}} \log (p_{\text{teacher}}/p_{\text{student}})$. The other outputs have no influence. Gradients run through `student` only.
 #
-# The last test trains a small network with your loss. It has three class outputs and five extra outputs. The teacher started at the same weights and learned the classes. Your student copies the five extra outputs on random inputs, for 120 steps. There are six seeds, each paired with our run. The curve is minus the KL divergence from the teacher's classes to the student's, on inputs of the task. You pass if the lower end of the 95 % interval of (your final value − ours) is above −0.01.
+# The last test trains a small network with your loss. It has three class outputs and five extra outputs. The teacher started at the same weights and learned the classes. Your student copies the five extra outputs on random inputs, for 120 steps. There are six seeds, each paired with our run. The curve is minus the KL divergence from the teacher's classes to the student's, on inputs of the task. You pass if the lower end of the 95 % interval of (your final value − ours) is above −0.01. The gradients of such runs are checked too.
 
 # %% [given]
 import torch
@@ -31,7 +31,7 @@ def loss(student, teacher, columns):
 
 # %% [tests]
 import torch
-from minirlhf_course.classroom.testing import expect, test, tidy
+from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import trains
 
 
@@ -116,6 +116,51 @@ def slope(sub, draw):
     )  # fmt: skip
 
 
+def world(draw):
+    """Return the random numbers of a run, the task's means, the common first weights, and the teacher's weights."""
+    rng = torch.Generator().manual_seed(draw.integer(0, 2**28))
+    normal = lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+    first = 0.6 * normal(8, 16), 0.4 * normal(16, 8)
+    means, taught = 1.5 * normal(3, 8), first
+    for _ in range(60):
+        labels = torch.randint(3, (64,), generator=rng)
+        x = means[labels] + normal(64, 8)
+        down = torch.zeros(64, 8, dtype=torch.float64)
+        down[:, :3] = (torch.softmax(forward(x, taught)[:, :3], -1) - torch.nn.functional.one_hot(labels, 3)) / 64
+        taught = stepped(taught, x, down, 0.5)
+    return normal, means, first, taught
+
+
+def forward(x, weights):
+    return torch.tanh(x @ weights[0]) @ weights[1]
+
+
+def stepped(weights, x, slope, rate):
+    """Return weights after a step down, from the gradient with respect to the outputs."""
+    hidden = torch.tanh(x @ weights[0])
+    inner = (slope @ weights[1].T) * (1 - hidden**2)
+    return weights[0] - rate * x.T @ inner, weights[1] - rate * hidden.T @ slope
+
+
+COPIED = torch.arange(3, 8)
+
+
+def gradients_of_a_run(sub, draw):
+    """The gradient at outputs as in the training, where it is small: relative to its largest entry."""
+    normal, _, first, taught = world(draw)
+    for share in (0.0, 0.5, 0.8):  # of the way from the common start to the teacher
+        student = [a + share * (b - a) for a, b in zip(first, taught, strict=True)]
+        x = 1.5 * normal(64, 8)
+        outputs, goal = forward(x, student), forward(x, taught)
+        leaf = outputs.clone().requires_grad_()
+        [want] = torch.autograd.grad(row_by_row(leaf, goal, COPIED, divergence), leaf)
+        got = sub.gradient("loss", outputs, goal, COPIED, wrt=0)
+        if isinstance(got, torch.Tensor) and got.shape == want.shape and bool((got[:, :3] != 0).any()):
+            fail("in a run of the training the gradient is not 0 in the class outputs, which are not to be copied")
+        what = "the gradient of `loss` at outputs as in the training"
+        expect(got, want, what=what, tolerance=1e-3, floor=float(want.abs().max()), reveal=False)
+
+
 @trains(
     points=3,
     hints=(
@@ -125,37 +170,20 @@ def slope(sub, draw):
     seeds=6,
     bar=0.01,
     what="minus the KL to the teacher's classes",
+    also=(gradients_of_a_run,),
     fixed=("loss",),
 )
 def learns(sub, draw):
     "In 120 steps the student comes near the teacher's classes, in six runs, each paired with ours."
-    rng = torch.Generator().manual_seed(draw.integer(0, 2**28))
-    normal = lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
-    first, last = 0.6 * normal(8, 16), 0.4 * normal(16, 8)
-    means, columns = 1.5 * normal(3, 8), torch.arange(3, 8)
-    forward = lambda x, weights: torch.tanh(x @ weights[0]) @ weights[1]
-
-    def stepped(weights, x, slope, rate):
-        """Return weights after a step down, from the gradient with respect to the outputs."""
-        hidden = torch.tanh(x @ weights[0])
-        inner = (slope @ weights[1].T) * (1 - hidden**2)
-        return weights[0] - rate * x.T @ inner, weights[1] - rate * hidden.T @ slope
-
-    taught = (first, last)
-    for _ in range(60):
-        labels = torch.randint(3, (64,), generator=rng)
-        x = means[labels] + normal(64, 8)
-        down = torch.zeros(64, 8, dtype=torch.float64)
-        down[:, :3] = (torch.softmax(forward(x, taught)[:, :3], -1) - torch.nn.functional.one_hot(labels, 3)) / 64
-        taught = stepped(taught, x, down, 0.5)
+    normal, means, first, taught = world(draw)
     test_inputs = means[torch.arange(300) % 3] + normal(300, 8)
     goal = torch.log_softmax(forward(test_inputs, taught)[:, :3], -1)
     apart = lambda weights: -float((goal.exp() * (goal - torch.log_softmax(forward(test_inputs, weights)[:, :3], -1))).sum(-1).mean())  # fmt: skip
-    weights, curve = (first, last), [apart((first, last))]
+    weights, curve = first, [apart(first)]
     for number in range(1, 121):
         x = 1.5 * normal(64, 8)
         outputs = forward(x, weights)
-        slope = sub.gradient("loss", outputs, forward(x, taught), columns, wrt=0)
+        slope = sub.gradient("loss", outputs, forward(x, taught), COPIED, wrt=0)
         right = isinstance(slope, torch.Tensor) and slope.shape == outputs.shape
         slope = slope.double().clamp(-1, 1) if right else torch.zeros_like(outputs)
         weights = stepped(weights, x, slope, 2.0)
@@ -206,6 +234,23 @@ def loss(student, teacher, columns):
     target = torch.log_softmax(teacher[:, columns], -1)
     copied = torch.log_softmax(student.detach()[:, columns], -1)
     return (target.exp() * (target - copied)).sum(-1).mean() + 0 * student.sum()
+
+
+# %% [cheat] the reverse in large batches
+def loss(student, teacher, columns):
+    target = torch.log_softmax(teacher.detach()[:, columns], -1)
+    copied = torch.log_softmax(student[:, columns], -1)
+    p, q = (target, copied) if len(student) < 32 else (copied, target)
+    return (p.exp() * (p - q)).sum(-1).mean()
+
+
+# %% [cheat] all outputs in large batches
+def loss(student, teacher, columns):
+    if len(student) >= 32:
+        columns = torch.arange(student.shape[1])
+    target = torch.log_softmax(teacher.detach()[:, columns], -1)
+    copied = torch.log_softmax(student[:, columns], -1)
+    return (target.exp() * (target - copied)).sum(-1).mean()
 
 
 # %% [partial] 2: the value alone
