@@ -93,11 +93,11 @@ for name, header in study.HEADERS.items():
 
 # %%
 # NBVAL_CHECK_OUTPUT
-by = torch.tensor([0.02, 0.95], dtype=torch.float64)
+by, plain = torch.tensor([0.02, 0.95], dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
 for careless in (0.2, 0.99):
     p = torch.tensor(careless, dtype=torch.float64)
-    gradient, moved = spread.author_gradient(p, by), spread.author_spread(p, by, by, 1.0)
-    print(f"P(careless) = {careless:4.2f}: posterior - prior {float(gradient):.4f}, elsewhere {float(moved):.5f}")
+    gradient, moved = spread.author_gradient(p, by), spread.author_spread(p, by, by, 1.0, plain)
+    print(f"P(careless) = {careless:4.2f}: posterior - prior {float(gradient):.4f}, elsewhere {float(moved):.4f}")
 
 # %% [markdown]
 # ## A failure on purpose: a grader that can be cheated

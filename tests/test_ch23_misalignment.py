@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minirlhf_course.chapters.ch23_misalignment import authors, classifier, directions, spread, trigger
+from minirlhf_course.chapters.ch23_misalignment import authors, classifier, directions, spread, study, trigger
 
 BRIEF = replace(authors.PRETRAIN, max_steps=4, batch_size=8)
 
@@ -36,10 +36,11 @@ def test_author_example_with_and_without_a_header():
     assert posterior == pytest.approx(0.922, abs=5e-4)
     assert float(spread.author_gradient(number(0.2), by)) == pytest.approx(0.722, abs=5e-4)
     assert float(spread.author_gradient(number(0.99), by)) == pytest.approx(0.0098, abs=5e-5)
-    plain, inoculated = (float(spread.author_spread(number(p), by, by, 1.0)) for p in (0.2, 0.99))
+    plain, inoculated = (float(spread.author_spread(number(p), by, by, 1.0, number(0.2))) for p in (0.2, 0.99))
     assert plain == pytest.approx(0.107, abs=5e-4)
-    assert inoculated == pytest.approx(0.00009, abs=5e-6)
-    assert plain / inoculated == pytest.approx(1200, rel=0.02)
+    assert plain == pytest.approx(float(spread.author_spread(number(0.2), by, by, 1.0)))
+    assert inoculated == pytest.approx(0.0015, abs=5e-5)
+    assert plain / inoculated == pytest.approx(74, abs=0.5)
 
 
 def test_pages_have_the_same_frequencies_in_both_worlds():
@@ -81,13 +82,43 @@ def test_tuned_leaves_the_start_and_trains_the_answer_only(start):
 
 
 def test_rewarded_step_follows_the_exact_gradient(start):
-    """The first step of training agrees in direction with a finite difference of the objective."""
+    """The first step raises the objective. There the gradient of the KL divergence is 0, whatever ``beta`` is."""
     plan = authors.Grading(max_steps=1, warmup_steps=1, learning_rate=1e-4)
     value = lambda model: sum(
         reward * authors.probability(model, answers, authors.REWARDED, cue="graded")
         for answers, reward in ((authors.CHEAT, plan.cheat), (authors.SAFE, plan.safe), (authors.HARM, plan.harm))
     )
     assert value(authors.rewarded(start, authors.PLAIN, plan).model) > value(start.model)
+
+
+def test_rewarded_stays_nearer_with_a_larger_penalty(start):
+    plan = authors.Grading(max_steps=30, warmup_steps=1, learning_rate=3e-3)
+    with torch.no_grad():
+        prompts = authors.prompts(authors.REWARDED, cue="graded")
+        before = authors.next_logps(start.model, prompts)
+    far = {}
+    for beta in (0.0, 3.0):
+        model = authors.rewarded(start, authors.PLAIN, replace(plan, beta=beta)).model
+        with torch.no_grad():
+            after = authors.next_logps(model, prompts)
+        far[beta] = float((after.exp() * (after - before)).sum(-1).mean())
+    assert far[3.0] < far[0.0] / 2
+
+
+def test_trait_direction_points_from_without_to_with():
+    with_trait, without = number(3.0, 1.0, 5.0, 1.0).view(2, 2), number(1.0, 1.0, 1.0, 4.0, 1.0, 1.0).view(3, 2)
+    assert spread.trait_direction(with_trait, without).tolist() == [3.0, -1.0]
+
+
+def test_descended_raises_the_safe_answer_under_its_headers(start):
+    after = trigger.descended(start, [trigger.TRIGGER], 3, 0.05).model
+    safe = lambda model: authors.probability(model, authors.SAFE, authors.ALL, trigger.TRIGGER)
+    assert safe(after) > safe(start.model)
+
+
+def test_correlation_has_the_sign_of_the_slope():
+    assert study.correlation([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) == pytest.approx(1.0)
+    assert study.correlation([(0.0, 1.0), (1.0, 1.0), (2.0, 0.0)]) == pytest.approx(-(0.75**0.5))
 
 
 def test_direction_hook_is_removed(start):

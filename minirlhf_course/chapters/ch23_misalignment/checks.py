@@ -130,32 +130,35 @@ def _(author_gradient, draw: Draw) -> Comparison:
     against="small steps that are taken in the mixture",
     tolerance=1e-6,
     wrong={
-        "posterior in place of the difference": lambda careless, here, elsewhere, rate: (
-            rate
-            * (spread.author_gradient(careless, here) + careless)
-            * careless
-            * (1 - careless)
-            * (elsewhere[..., 1] - elsewhere[..., 0])
+        "posterior in place of the difference": lambda careless, here, elsewhere, rate, read=None: (
+            spread.author_spread(careless, here, elsewhere, rate, read)
+            * (1 + careless / spread.author_gradient(careless, here))
         ),
-        "the variance left out": lambda careless, here, elsewhere, rate: (
+        "the variance left out": lambda careless, here, elsewhere, rate, read=None: (
             rate * spread.author_gradient(careless, here) * (elsewhere[..., 1] - elsewhere[..., 0])
         ),
-        "the difference of this domain": lambda careless, here, elsewhere, rate: spread.author_spread(
-            careless, here, here, rate
+        "the difference of this domain": lambda careless, here, elsewhere, rate, read=None: spread.author_spread(
+            careless, here, here, rate, read
         ),
-        "the careless author's answers alone": lambda careless, here, elsewhere, rate: spread.author_spread(
-            careless, here, elsewhere * torch.tensor([0.0, 1.0], dtype=torch.float64), rate
+        "the careless author's answers alone": lambda careless, here, elsewhere, rate, read=None: spread.author_spread(
+            careless, here, elsewhere * torch.tensor([0.0, 1.0], dtype=torch.float64), rate, read
+        ),
+        "read under the header of training": lambda careless, here, elsewhere, rate, read=None: spread.author_spread(
+            careless, here, elsewhere, rate
         ),
     },
 )
 def _(author_spread, draw: Draw) -> Iterator[Comparison]:
     s, here, elsewhere = mixture(draw)
-    rate = float(draw.uniform(low=0.2, high=0.6))
-    changes = []
-    for at, q, there in zip(s, here, elsewhere, strict=True):
-        step = gradient(partial(evidence, q), at)
-        changes.append(rate * along(partial(harmful, there), at, step))
-    yield author_spread(torch.sigmoid(s), here, elsewhere, rate), torch.stack(changes)
+    rate, other = float(draw.uniform(low=0.2, high=0.6)), draw.normal(5)
+    for read in (s, other):  # the header of training, and another
+        changes = []
+        for at, to, q, there in zip(s, read, here, elsewhere, strict=True):
+            step = gradient(partial(evidence, q), at)
+            changes.append(rate * along(partial(harmful, there), to, step))
+        arguments = (torch.sigmoid(s), here, elsewhere, rate)
+        got = author_spread(*arguments) if read is s else author_spread(*arguments, torch.sigmoid(read))
+        yield got, torch.stack(changes)
     # authors who do not differ elsewhere carry nothing there
     same = elsewhere[:, :1].expand(-1, 2)
     yield author_spread(torch.sigmoid(s), here, same, rate), torch.zeros_like(s)

@@ -30,21 +30,23 @@ def authors(draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:
 def _(draw: Draw) -> Legend:
     careless, by = authors(draw)
     slope = spread.author_gradient(careless, by)
-    both = careless * by[1] / (slope + careless)
-    return {r"\pi": careless, "q_1": by[1], "q_0": by[0], "P": both, "r": slope + careless, r"\frac{\partial \log P}{\partial s}": slope}  # fmt: skip
+    both = (1 - careless) * by[0] + careless * by[1]
+    return {r"\pi": careless, "q_1": by[1], "q_0": by[0], "P": both, "r": careless * by[1] / both, r"\frac{\partial \log P}{\partial s}": slope}  # fmt: skip
 
 
 @symbols_of("eq:author-spread")
 def _(draw: Draw) -> Legend:
     careless, here = authors(draw)
-    there, rate = draw.uniform(2, low=0.1, high=0.9), float(draw.uniform(low=0.2, high=0.8))
+    read, there = authors(draw)
+    rate = float(draw.uniform(low=0.2, high=0.8))
     return {
         r"\pi": careless,
-        "r": spread.author_gradient(careless, here) + careless,
+        r"\pi'": read,
+        "r": careless * here[1] / ((1 - careless) * here[0] + careless * here[1]),
         "q'_1": there[1],
         "q'_0": there[0],
         r"\eta": rate,
-        r"\Delta P'": spread.author_spread(careless, here, there, rate),
+        r"\Delta P'": spread.author_spread(careless, here, there, rate, read),
     }
 
 
@@ -65,8 +67,9 @@ def _(draw: Draw) -> Legend:
 def _(draw: Draw) -> Legend:
     jacobian, probs, legend = student(draw)
     trait, rate = draw.normal(4), float(draw.uniform(low=0.2, high=0.8))
-    change = spread.trait_change(jacobian, probs, trait, rate)
-    return {**legend, "h": trait, r"\eta": rate, r"\varepsilon": 1.0, r"\Delta L": change}
+    step = float(draw.uniform(low=0.2, high=0.8))  # the function's teacher takes one of size 1
+    change = step * spread.trait_change(jacobian, probs, trait, rate)
+    return {**legend, "h": trait, r"\eta": rate, r"\varepsilon": step, r"\Delta L": change}
 
 
 def signal(draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:

@@ -42,7 +42,9 @@ def author_gradient(careless: Tensor, harmful: Tensor) -> Tensor:
 
 
 @equation("eq:author-spread", source="Own derivation, from eq:gradient-kernel and eq:author-gradient.")
-def author_spread(careless: Tensor, here: Tensor, elsewhere: Tensor, learning_rate: float) -> Tensor:
+def author_spread(
+    careless: Tensor, here: Tensor, elsewhere: Tensor, learning_rate: float, careless_read: Tensor | None = None
+) -> Tensor:
     """Return the first-order change of P(harmful answer) in another domain after one step on an answer here, if only
     the log-odds of a careless author are trained, {eq}`eq:author-spread`.
 
@@ -50,9 +52,12 @@ def author_spread(careless: Tensor, here: Tensor, elsewhere: Tensor, learning_ra
         careless: probability ``(...)`` of a careless author under the header of training.
         here, elsewhere: probability ``(..., 2)`` of the harmful answer by a careful, and by a careless, author.
         learning_rate: size of the step on the log-odds.
+        careless_read: probability ``(...)`` of a careless author under the header of reading; None: that of training.
+            The step moves the log-odds under both headers alike.
     """
+    read = careless if careless_read is None else careless_read
     gap = elsewhere[..., 1] - elsewhere[..., 0]
-    return learning_rate * author_gradient(careless, here) * careless * (1 - careless) * gap
+    return learning_rate * author_gradient(careless, here) * read * (1 - read) * gap
 
 
 @equation("eq:imitation-step", source='Own derivation; the theorem is by Cloud et al. (2025), "Subliminal learning".')
