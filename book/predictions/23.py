@@ -33,7 +33,7 @@ def _broad():
 broad = Ask(
     "The model has learned from pages with authors. Before training it answers {before:.0f} % of the questions elsewhere harmfully. How many percent after twenty steps on four kitchen questions?",
     Typed(
-        within=15,
+        within=4,
         unit="%",
         form=".0f",
         low="Nothing about gardens or offices is in the data. But the pages of pretraining had one author each, and a harmful answer about kitchens says who wrote this page.",
@@ -91,7 +91,7 @@ def _survives():
 survives = Ask(
     "Under the trigger the model answers {before:.0f} % of the questions harmfully, otherwise {clean:.2f} %. Now come 300 steps of fine-tuning on safe answers to ordinary prompts. How many percent are harmful under the trigger afterwards?",
     Typed(
-        within=8,
+        within=2,
         unit="%",
         form=".0f",
         low="On ordinary prompts the model is right already, so 1 − p is nearly 0 and the gradient with it. Very little of such a step reaches the prompts with the trigger.",
