@@ -174,7 +174,7 @@ def sharing_a_word(sub, draw):
 # %% [probes]
 # no gradient: only the numbers are required
 # no nan of narrow_loss.mask: logits are finite everywhere
-# no values of near_misses: rates that differ
+# no values, size of near_misses: rates that differ; a larger matrix repeats them
 # no values of harm_fraction: probabilities
 
 
