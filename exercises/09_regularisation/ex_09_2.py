@@ -206,6 +206,7 @@ def cost_of_two(sub, draw):
 
 # %% [probes]
 # no gradient of best.ref1, best.ref2, worth.ref1, worth.ref2, tension: the references are data
+# range 1e-4 to 30 of worth.rewards: an average over the optimum has probabilities that round to 0, and 0 times an infinity is NaN
 
 
 # %% [mutant] references averaged as probabilities
