@@ -291,7 +291,7 @@ def learns(sub, draw):
 
 
 # %% [edges]
-# learns: An episode is cut off after 100 steps
+# learns: An episode is truncated after 100 steps
 # learns: It counts the episodes
 # learns: must be those of Q-learning after the steps that you took
 
