@@ -172,7 +172,7 @@ def train_and_replay(page, recipe, model, tokenizer, monkeypatch, folder, seed, 
         model.get_input_embeddings().weight[tokenizer.eos_token_id] *= 3  # so that some completions end early
     theirs = copy.deepcopy(model)
     history = train_online(theirs, problems, reward, recipe, config, tokenizer=tokenizer, out=folder, quiet=True)
-    kept_of = iter([samples.read(folder, step).samples for step in range(steps)])
+    kept_of = iter([samples.read(folder, step).samples for step in range(1, steps + 1)])
     graded = []
 
     def sample(*_):

@@ -299,16 +299,6 @@ class PromptDataset(RolloutEnv):
         return means
 
 
-def frac_most_common(rollout: Rollout) -> float | None:
-    """Return the fraction of the completions that equal the most frequent one; None if all have the same prompt."""
-    is_prompt = rollout.attention_mask[:, : rollout.prompt_width].bool()
-    prompts = rollout.input_ids[:, : rollout.prompt_width].masked_fill(~is_prompt, -1)
-    if len(prompts.unique(dim=0)) < 2:
-        return None
-    counts = Counter(map(tuple, rollout.completion_ids.masked_fill(~rollout.mask, -1).tolist()))
-    return max(counts.values()) / len(prompts)
-
-
 def compute_metrics(everything: ScoredRollout, graded: ScoredRollout, share: float | None) -> dict[str, float]:
     """Return the metrics of what :func:`~minirlhf.trainers.rollouts.collect_rollouts` returned, before the update."""
     rollout, rewards, valid = everything.rollout, everything.rewards, everything.valid
@@ -324,8 +314,11 @@ def compute_metrics(everything: ScoredRollout, graded: ScoredRollout, share: flo
         "neg_logp": float(-masked_mean(rollout.old_logps, rollout.mask)),
         "sampled_tokens": int(rollout.mask.sum()) + greedy_tokens,
     }
-    if (most_common := frac_most_common(rollout)) is not None:
-        metrics["frac_most_common"] = most_common
+    is_prompt = rollout.attention_mask[:, : rollout.prompt_width].bool()
+    prompts = rollout.input_ids[:, : rollout.prompt_width].masked_fill(~is_prompt, -1)
+    if len(prompts.unique(dim=0)) > 1:  # of one prompt, equal completions may be right
+        counts = Counter(map(tuple, rollout.completion_ids.masked_fill(~rollout.mask, -1).tolist()))
+        metrics["frac_most_common"] = max(counts.values()) / len(prompts)
     if share is not None:
         metrics["frac_kept"] = share
     if graded.ref_logps is not None:
