@@ -170,13 +170,13 @@ def test_points_along_holds_direction_and_length():
 
 @pytest.mark.slow
 def test_bar_alone_lets_cheats_pass():
-    """Without the checks beside the bar, the cheats of 09.6 earn the points: what `prove` then says."""
+    """Without the checks beside the bar, cheats of 09.6 earn the points (random centres stop one): what `prove` then says."""
     (source,) = exercise.load(ROOT, ["09.6"])
     keeps = next(t for t in source.tests if isinstance(t, training.Training))
     plain = training.trains(points=2, hints=("a", "b"), bar=keeps.bar, seeds=keeps.seeds)(keeps.curve)
     weak = replace(source, tests=tuple(plain if t is keeps else t for t in source.tests))
     found = [what for what, problem in cheats.tried(weak, 3) if problem]
-    assert len(found) >= 3 and any("pinned" in what for what in found)
+    assert len(found) >= 2 and any("pinned" in what for what in found)
     assert not [what for what, problem in cheats.tried(source, 3) if problem]
 
 

@@ -275,7 +275,7 @@ def found_places(sub, draw):
 )
 def many_items(sub, draw):
     "`contaminated` goes through long documents once."
-    worlds = [[" ".join(text_of(draw, 2000, 300)) for _ in range(4)] for _ in range(3)]
+    worlds = [[" ".join(text_of(draw, 12000, 300)) for _ in range(4)] for _ in range(3)]
     items = [" ".join(["new", *text_of(draw, 11, 300)]) for _ in range(80)]
     few, many = (sub.seconds("contaminated", *((part, w, 5) for w in worlds)) for part in (items[:10], items))
     if many > 4 * few + 0.1:
