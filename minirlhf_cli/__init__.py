@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from minirlhf import __version__
 from minirlhf.core.errors import UserError, unknown
+from minirlhf_cli import without_torch
 from minirlhf_cli.foreign_options import hint
 
 # name -> (module, one line of help). A new command needs one line here and one module; "class grade" is a sub-command.
@@ -89,6 +90,11 @@ def find_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     raise unknown("command", argv[0], moved or {name.split()[0] for name in COMMANDS})
 
 
+def only_prints(argv: Sequence[str]) -> bool:
+    """Whether these arguments ask for help or for the table of recipes, so that nothing is computed."""
+    return "-h" in argv or "--help" in argv or argv[:1] == ["recipes"]
+
+
 def dispatch(argv: Sequence[str]) -> int:
     """Run one command and return its exit status; errors propagate."""
     if not argv or argv[0] in ("-h", "--help"):
@@ -141,6 +147,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot encode Greek letters shows "?"
             stream.reconfigure(errors="replace")
+    if argv is None and only_prints(sys.argv[1:]):  # this process is the command's own, and ends after it
+        without_torch.install()
     try:
         status = dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()

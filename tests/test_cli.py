@@ -1,5 +1,6 @@
 """The small commands: recipes and zoo, and how the command line ends."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -112,3 +113,14 @@ def test_cli_answers_that_need_no_tensor_load_no_pytorch_and_training_options_no
     seen, models = json.loads(ran.stderr.splitlines()[-1])
     assert seen.pop("train grpo --help") != [], "the check cannot see what is loaded"
     assert {name: found for name, found in seen.items() if found} == {} and models == []
+
+
+@pytest.mark.parametrize("argv", ["train --help", "train distill --recipe gkd --help", "recipes", "recipes vapo"])
+def test_cli_prints_options_of_functions_without_importing_what_computes(argv, capsys):
+    code = "import sys\nfrom minirlhf_cli import main\ntry:\n    main()\nfinally:\n    print(sys.modules['torch'].nn.Linear, file=sys.stderr)"
+    alone = subprocess.run([sys.executable, "-c", code, *argv.split()], capture_output=True, text=True)
+    assert "Placeholder" in alone.stderr
+    with contextlib.suppress(SystemExit):
+        dispatch(argv.split())
+    printed = capsys.readouterr().out
+    assert alone.stdout == printed and len(printed) > 500

@@ -24,7 +24,19 @@ FLOORS = [
     {f"{COURSE}.ledger", f"{COURSE}.evidence", f"{COURSE}.report"},
     {f"{COURSE}.chapters"},
     {f"{COURSE}.classroom", f"{COURSE}.tour", f"{COURSE}.gallery", f"{COURSE}.errata", f"{COURSE}.notebook"},
-    {f"{CLI}.{room}" for room in ("files", "export", "reports", "settings", "foreign_options", "commands", "__main__")}
+    {
+        f"{CLI}.{room}"
+        for room in (
+            "files",
+            "export",
+            "reports",
+            "settings",
+            "foreign_options",
+            "without_torch",
+            "commands",
+            "__main__",
+        )
+    }
     | {CLI},
 ]
 LAYERS = {room: number for number, floor in enumerate(FLOORS) for room in floor}

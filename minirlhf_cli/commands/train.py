@@ -35,7 +35,7 @@ from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
 from minirlhf.trainers.verifiers import OutcomeConfig, ProcessConfig
 from minirlhf_cli.export.mapped import RunSpec
-from minirlhf_cli.files import custom_losses, from_files, judges_from_files, sources, start
+from minirlhf_cli.files import custom_losses, sources
 from minirlhf_cli.files.sources import Source
 from minirlhf_cli.foreign_options import hint
 from minirlhf_cli.settings import add_flags, add_options, from_mapping, parse_value, read_yaml
@@ -48,7 +48,7 @@ class Trainer:
     Attributes:
         help: one line of help.
         source, config: the dataclasses whose fields become flags.
-        run: ``(source, config, [recipe,] *, resume, given)``.
+        run: the name in :func:`_runs` of the function ``(source, config, [recipe,] *, resume, given)``.
         choice: the flag that chooses a recipe, if the trainer has recipes.
         table: the recipes to choose from, the default first; their options become flags too.
     """
@@ -56,7 +56,7 @@ class Trainer:
     help: str
     source: type[Source]
     config: type[TrainerConfig]
-    run: Callable[..., Any]
+    run: str
     choice: str = ""
     table: Mapping[str, Recipe | PreferenceRecipe | Distillation] = dataclasses.field(default_factory=dict)
 
@@ -70,7 +70,7 @@ ONLINE = Trainer(
     "online RL on samples of the policy; --recipe NAME chooses the algorithm",
     sources.OnlineSource,
     OnlineConfig,
-    from_files.run_online,
+    "online",
     "recipe",
     {"grpo": recipes.GRPO, **recipes.RECIPES},
 )
@@ -78,39 +78,37 @@ OFFLINE = Trainer(
     "offline preference optimisation; --loss NAME chooses the loss",
     sources.OfflineSource,
     OfflineConfig,
-    from_files.run_offline,
+    "offline",
     "loss",
     PREFERENCES,
 )
 TRAINERS: dict[str, Trainer] = {
-    "sft": Trainer("supervised fine-tuning on conversations", sources.SFTSource, SFTConfig, from_files.run_sft),
+    "sft": Trainer("supervised fine-tuning on conversations", sources.SFTSource, SFTConfig, "sft"),
     "reward": Trainer(
         "reward model: which of two completions is better",
         sources.RewardSource,
         RewardConfig,
-        judges_from_files.run_reward,
+        "reward",
     ),
-    "orm": Trainer("outcome reward model: is a completion correct", Source, OutcomeConfig, judges_from_files.run_orm),
+    "orm": Trainer("outcome reward model: is a completion correct", Source, OutcomeConfig, "orm"),
     "prm": Trainer(
         "process reward model: which steps of a completion are correct",
         Source,
         ProcessConfig,
-        judges_from_files.run_prm,
+        "prm",
     ),
-    "judge": Trainer(
-        "generative judge: write which of two completions is better", Source, SFTConfig, judges_from_files.run_judge
-    ),
+    "judge": Trainer("generative judge: write which of two completions is better", Source, SFTConfig, "judge"),
     "rs": Trainer(
         "rejection sampling (RAFT): imitate the best samples of the policy",
         sources.GradedSource,
         RejectionConfig,
-        from_files.run_rejection,
+        "rejection",
     ),
     "distill": Trainer(
         "distillation from a teacher's probabilities; --recipe NAME chooses the method",
         sources.DistillSource,
         DistillConfig,
-        from_files.run_distill,
+        "distill",
         "recipe",
         DISTILLATIONS,
     ),
@@ -149,8 +147,25 @@ def run(args: argparse.Namespace) -> int:
     source, config, recipe = _asked(trainer, values, origin)
     if recipe is not None and not is_custom(str(arguments.get(trainer.choice, ""))):
         arguments[trainer.choice] = (recipe.row or recipe).name
-    trainer.run(source, config, *([] if recipe is None else [recipe]), resume=args.resume, given=arguments)
+    _runs()[trainer.run](source, config, *([] if recipe is None else [recipe]), resume=args.resume, given=arguments)
     return 0
+
+
+def _runs() -> dict[str, Callable[..., Any]]:
+    """The functions that run the trainers. They import all that computes, which help does without."""
+    from minirlhf_cli.files import from_files, judges_from_files
+
+    return {
+        "sft": from_files.run_sft,
+        "reward": judges_from_files.run_reward,
+        "orm": judges_from_files.run_orm,
+        "prm": judges_from_files.run_prm,
+        "judge": judges_from_files.run_judge,
+        "rejection": from_files.run_rejection,
+        "distill": from_files.run_distill,
+        "online": from_files.run_online,
+        "offline": from_files.run_offline,
+    }
 
 
 def _asked(trainer: Trainer, values: dict[str, Any], where: str) -> tuple[Any, Any, Any]:
@@ -195,6 +210,8 @@ def load_run_spec(run: Path) -> RunSpec:
         raise UserError(
             f"{file}: lacks the command of the run; it is from an older version or not from `minirlhf train`"
         ) from None
+    from minirlhf_cli.files import start
+
     source, config, recipe = _asked(trainer, values, str(file))
     fitted_values = {name: settings[name] for name in start.FIT[trainer.config.__name__] if name in settings}
     steps = settings.get("max_steps", config.max_steps)  # of a run with --epochs, they follow from its data
