@@ -202,8 +202,9 @@ class Lab:
             begin, _, end = predictions.form(ask.settled(), folded)
             inside = f'<summary>result</summary><p id="in-{name}">result</p>{folded.children[-1].astext()}'
             body += f'{begin.astext()}<details class="fold">{inside}</details>{end.astext()}'
-        script = (BOOK / "_static" / "predict.js").as_uri()
-        head = f'<meta charset="utf-8"><title>lab</title><script defer src="{script}"></script>'
+        scripts = ((BOOK / "_static" / name).as_uri() for name in ("numbers.js", "predict.js"))
+        loaded = "".join(f'<script defer src="{script}"></script>' for script in scripts)
+        head = f'<meta charset="utf-8"><title>lab</title>{loaded}'
         text = f'<!doctype html><html lang="en"><head>{head}</head><body><article>{body}</article></body></html>'
         (folder / "lab.html").write_text(text, encoding="utf-8")
 

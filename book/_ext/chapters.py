@@ -1,6 +1,7 @@
 """Links to chapters that may not be written yet, and the list of a chapter's exercises."""
 
 import fnmatch
+import json
 from typing import Any, ClassVar
 
 from details import details, summary
@@ -16,7 +17,7 @@ from sphinx.util.nodes import make_refnode
 
 from minirlhf.core.errors import UserError
 from minirlhf_course import chapters
-from minirlhf_course.classroom import exercise
+from minirlhf_course.classroom import exercise, in_page
 
 
 def written(env: Any) -> dict[int, str]:
@@ -166,7 +167,7 @@ class ExercisesDirective(SphinxDirective):
         return [*([] if one else self._how(self.arguments[0])), *(self._one(e) for e in found)]
 
     def _how(self, chapter: str) -> list[nodes.Node]:
-        told = "Get them as a notebook and as a Python file, to be filled in, and check your answers there as often as you like:"
+        told = "Where an exercise asks for letters or numbers, answer it here. For all of them, get a notebook and a Python file to fill in, and check your answers there as often as you like:"
         commands = f"minirlhf class release --chapter {chapter} --out mine\ncd mine\nminirlhf check {chapter}"
         return [nodes.paragraph(text=told), nodes.literal_block(commands, commands, language="shell")]
 
@@ -183,7 +184,25 @@ class ExercisesDirective(SphinxDirective):
         folded += [*body.children, nodes.literal_block(e.stub, e.stub, language="python")]
         check = f"minirlhf check {e.id}"
         folded += nodes.paragraph("", "", nodes.Text("Check your answer: "), nodes.literal("", check))
+        if (table := in_page.table(e)) is not None:
+            folded += answering("", data=json.dumps(table, ensure_ascii=False))
         return folded
+
+
+class answering(nodes.General, nodes.Element):
+    """The data of a form in which ``_static/answer.js`` takes and judges answers; on a page of the site only."""
+
+
+def _visit_answering(translator: Any, node: nodes.Element) -> None:
+    if translator.builder.name == "html":
+        data = node["data"].replace("</", "<\\/")
+        translator.body.append(f'<script type="application/json" class="answer-data">{data}</script>\n')
+
+
+def _script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    if doctree is not None and next(iter(doctree.findall(answering)), None) is not None:
+        app.add_js_file("numbers.js", loading_method="defer")
+        app.add_js_file("answer.js", loading_method="defer")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -196,5 +215,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("cards", CardsDirective)
     app.add_post_transform(ChapterLinks)
     app.add_directive("exercises", ExercisesDirective)
+    app.add_node(answering, html=(_visit_answering, lambda *_: None))
+    app.connect("html-page-context", _script)
     app.add_directive("pages", Pages)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": False}

@@ -92,6 +92,7 @@ def script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctr
     """Load the script where something is asked."""
     asks = doctree is not None and any("predict" in node.astext()[:24] for node in doctree.findall(nodes.raw))
     if page.startswith("notebooks/") or asks:
+        app.add_js_file("numbers.js", loading_method="defer")
         app.add_js_file("predict.js", loading_method="defer")
 
 

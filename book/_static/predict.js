@@ -39,23 +39,8 @@
     };
   }
 
-  const PARTS = { "\u00bd": 0.5, "\u00bc": 0.25, "\u00be": 0.75 };
-  const THOUSANDS = /^-?[1-9]\d{0,2}([,\s]\d{3})+(?!\d)/; // 1,234: where the answer is large, a thousand; elsewhere it may be 1.234, and is none
-  const numberOf = (words, { answer = 0 } = {}) => { // as people type numbers: .5, 0,5, 1/2, \u00bd, \u22122, 30 %, 5 nats, 105,000, 105k
-    let plain = words.trim().replace("\u2212", "-").replace(/[^\d.,\/\u00bc-\u00be]+$/, "");
-    if (THOUSANDS.test(plain)) {
-      if (Math.abs(answer) < 100) return NaN;
-      plain = plain.replace(/[,\s]/g, "");
-    }
-    if (/\d\s*k\b/i.test(words)) plain += "e3"; // 105k
-    const part = plain.match(/^(-?\d*)([\u00bc-\u00be])$/), ratio = plain.match(/^(-?\d+)\/([1-9]\d*)$/);
-    if (part) return (part[1].startsWith("-") ? -1 : 1) * (Math.abs(Number(part[1].replace(/^-$/, ""))) + PARTS[part[2]]);
-    if (ratio) return ratio[1] / ratio[2];
-    const point = plain.replace(/^(-?\d*),(\d+)$/, "$1.$2");
-    return /^-?(\d+\.?\d*|\.\d+)(e3)?$/.test(point) ? Number(point) : NaN;
-  };
   const inItsUnit = ({ typed }, given) => { // where percents are asked for, .16 is 16 of them; where a number is, 16 % is .16
-    const x = numberOf(given, typed), percents = given.includes("%");
+    const x = window.minirlhfNumber(given, typed.answer), percents = given.includes("%");
     if (typed.unit === "%") return !percents && Math.abs(x) < 1 && Math.abs(typed.answer) >= 10 ? 100 * x : x;
     return percents ? x / 100 : x;
   };
@@ -189,7 +174,7 @@
       form.addEventListener("submit", (event) => {
         event.preventDefault();
         const letter = given();
-        if (one.typed ? Number.isNaN(numberOf(letter, one.typed)) : !letter) { verdict.dataset.verdict = "missing"; verdict.textContent = one.typed ? "Type a number first, such as 0.5 or 1200." : "Choose an answer first."; return; }
+        if (one.typed ? Number.isNaN(window.minirlhfNumber(letter, one.typed.answer)) : !letter) { verdict.dataset.verdict = "missing"; verdict.textContent = one.typed ? "Type a number first, such as 0.5 or 1200." : "Choose an answer first."; return; }
         kept[one.question] = { letter, right: isRight(one, letter), seen };
         save(PLACE, kept);
         stand(letter);
