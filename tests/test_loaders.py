@@ -272,6 +272,19 @@ def test_load_gives_same_records_from_every_container(sample, tmp_path):
     assert len(list(tmp_path.iterdir())) == (7 if uniform else 5)
 
 
+def test_load_table_leaves_out_what_only_other_objects_of_a_list_have(tmp_path):
+    calls = [{"function": {"name": "f", "arguments": {key: "x"}}} for key in ("place", "city")]
+    tools = [
+        {"name": n, "parameters": {"type": "object", "properties": {n: {"type": "string"}}}} for n in ("place", "city")
+    ]
+    messages = [said("user", "q"), {"role": "assistant", "content": None, "tool_calls": calls}]
+    table = datasets.Dataset.from_list([{"messages": messages, "tools": tools}])
+    table.to_parquet(str(tmp_path / "table.parquet"))
+    table.save_to_disk(str(tmp_path / "saved"))
+    expected = load([{"messages": messages, "tools": tools}]).examples
+    assert load(tmp_path / "table.parquet").examples == load(tmp_path / "saved").examples == expected
+
+
 def test_load_folder_selects_split_by_file_name(tmp_path):
     for name, count in (("train-00000-of-00002", 2), ("train-00001-of-00002", 3), ("test", 4), ("retrained", 5)):
         write(tmp_path / f"{name}.jsonl", *({**PAIR, "prompt": f"{name} {n}"} for n in range(count)))
@@ -568,6 +581,8 @@ BROKEN_FILES = {
     "objects.json": (b'{"prompt": "p"}\n{"prompt": ', {"line": 2, "problem": "json"}),
     "list.jsonl": (b'[{"prompt": "p"}]', {"line": 1, "expected": ".json", "problem": "list"}),
     "twice.csv": (b"prompt,chosen,prompt\na,b,c\n", {"line": 1, "argument": "prompt", "problem": "duplicate"}),
+    "twice.jsonl": (b'{"prompt": "p"}\n{"prompt": "p", "a": {"b": 1, "b": 2}}', {"line": 2, "problem": "json"}),
+    "twice.json": (b'{"prompt": "p"}\n{"prompt": "p", "prompt": "q"}', {"line": 2, "problem": "json"}),
     "number.json": (b"5", {"value": 5, "expected": "list"}),
     "deep.jsonl": (b"[" * 100_000, {"line": 1, "value": None, "problem": "json"}),
     "long.jsonl": (b'{"a": ' + b"1" * 10_000 + b"}", {"line": 1, "value": None, "problem": "json"}),
@@ -656,7 +671,7 @@ def test_load_any_bytes_are_read_or_refused(content, name, tmp_path_factory):
 
 def test_load_csv_of_spreadsheet_keeps_cells(tmp_path):
     """Quotes, line breaks and commas inside a cell survive; an empty cell of an optional field is no value."""
-    cells = ['He said "no", twice', "two\r\nlines", "", "1"]
+    cells = ['He said "no", twice' + " or more" * 20_000, "two\r\nlines", "", "1"]
     with open(tmp_path / "a.csv", "w", newline="", encoding="utf-8-sig") as file:
         writer = csv.writer(file)
         writer.writerow(["prompt", "reference"])

@@ -21,7 +21,7 @@ from minirlhf.data.chat import conversation
 from minirlhf.data.examples import conversations
 from minirlhf.data.inspection import survey
 from minirlhf.data.loaders import Scan, load
-from minirlhf.data.records import Problem
+from minirlhf.data.records import Conversation, Problem
 from minirlhf.data.types import pair
 from minirlhf.feedback import graders
 from minirlhf.feedback.rewards import reference_reward, score
@@ -422,6 +422,62 @@ def test_load_tool_output_that_is_data_is_written_as_json(output):
     assert json.loads(found.messages[2]["content"]) == output
 
 
+BE_KIND = {"role": "system", "content": "be kind"}
+#: A row as another library writes it, and the same with messages.
+SAME_ROWS = {
+    "Alpaca with history": ({"instruction": "q", "input": "", "output": "c", "system": "be kind", "history": [["a", "b"]]},
+                            {"messages": [BE_KIND, *conversation("a", "b", "q", "c")]}),
+    "system beside a pair": ({"system": "be kind", "prompt": "q", "chosen": "a", "rejected": "b"},
+                             {"prompt": [BE_KIND, Q], "chosen": [says("a")], "rejected": [says("b")]}),
+    "system beside messages": ({"system": "be rude", "messages": [BE_KIND, Q, says("a")]}, {"messages": [BE_KIND, Q, says("a")]}),
+    "LLaMA-Factory's pair": ({"conversations": [{"from": "human", "value": "q"}], "chosen": {"from": "gpt", "value": "a"},
+                              "rejected": {"from": "gpt", "value": "b"}}, {"prompt": [Q], "chosen": says("a"), "rejected": says("b")}),
+    "LLaMA-Factory's label": ({"messages": [Q, says("a")], "label": False}, {"prompt": [Q], "completion": says("a"), "label": False}),
+    "label of ShareGPT": ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "label": True},
+                          {"prompt": [Q], "completion": says("a"), "label": True}),
+    "label of another kind": ({"messages": [Q, says("a")], "label": "maths"}, {"messages": [Q, says("a")]}),
+    "messages as JSON": ({"messages": json.dumps([Q, says("a")])}, {"messages": [Q, says("a")]}),
+    "messages as Python prints them": ({"prompt": str([BE_KIND, Q]), "completion": str([says("it's")])},
+                                       {"prompt": [BE_KIND, Q], "completion": [says("it's")]}),
+    "a text in brackets": ({"prompt": '[{"a": 1}]', "completion": "b"}, {"prompt": [{**Q, "content": '[{"a": 1}]'}], "completion": "b"}),
+    "transcripts of Windows": ({"chosen": "\r\n\r\nHuman: q\r\n\r\nAssistant: a", "rejected": "\r\n\r\nHuman: q\r\n\r\nAssistant: b"},
+                               {"prompt": [Q], "chosen": [says("a")], "rejected": [says("b")]}),
+    "prompt ends with a tool": ({"prompt": [Q, says(None, tool_calls=[LOOK]), TOOL], "completion": "a"},
+                                {"messages": [Q, says("", tool_calls=[LOOK], weight=0), TOOL, says("a")]}),
+    "weight 0 in front": ({"messages": [Q, says("a", weight=0), Q, says("b", weight=1)]},
+                          {"prompt": conversation("q", "a", "q"), "completion": "b"}),
+    "weight 0 at the end": ({"messages": [Q, says("a"), Q, says("b", weight=0)]}, {"messages": [Q, says("a")]}),
+    "loss false": ({"conversations": [{"from": "human", "value": "q", "loss": None}, {"from": "gpt", "value": "a", "loss": False},
+                                      {"from": "human", "value": "q"}, {"from": "gpt", "value": "b", "loss": True}]},
+                   {"prompt": conversation("q", "a", "q"), "completion": "b"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME_ROWS)
+def test_load_reads_other_layout_as_the_same_record(name):
+    found, expected = (load([row]).examples[0] for row in SAME_ROWS[name])
+    if isinstance(found, Conversation):
+        tokenizer = every_special(chat.CHATML)
+        texts = [
+            (chat.render(tokenizer, e.messages), learned_texts(tokenizer, e.messages, e.context))
+            for e in (found, expected)
+        ]
+        assert texts[0] == texts[1]
+    else:
+        assert found == expected
+    assert not load([SAME_ROWS[name][0]]).ignored
+
+
+def test_load_weights_that_cannot_be_followed_are_refused():
+    silent, learned = says("a", weight=0), says("b")
+    with raises(UserError, argument="messages[3]", problem="weight"):
+        load([{"messages": [Q, learned, Q, silent, Q, learned]}])
+    with raises(UserError, argument="messages[1].weight", value=0.5):
+        load([{"messages": [Q, says("a", weight=0.5)]}])
+    with raises(UserError, argument="messages", problem="weight"):
+        load([{"messages": [Q, silent]}])
+
+
 def test_load_completions_that_are_one_message():
     [found] = load([{"prompt": "q", "chosen": says("a"), "rejected": says("b")}]).comparisons()
     assert (found.prompt, found.chosen, found.rejected) == ([Q], [says("a")], [says("b")])
@@ -564,6 +620,18 @@ PROBLEMS = {
     "no answer": ({"prompt": "q", "answer": []}, "problem", ("",), None),
     "TRL's solution": ({"prompt": ASKED, "solution": "$4$"}, "problem", ("$4$",), "$4$"),
     "answer and solution": ({"prompt": "q", "answer": "4", "solution": "2 + 2 = 4"}, "problem", ("4",), "2 + 2 = 4"),
+    "Skywork": ({"prompt": ASKED, "reward_model": {"ground_truth": '["34"]'}}, "verl", ("34",), None),
+    "verl, an interval": ({"prompt": ASKED, "reward_model": {"ground_truth": "[0, 1]"}}, "verl", ("[0, 1]",), None),
+    "a number of pandas": ({"prompt": "q", "answer": 72.0}, "problem", ("72",), None),
+    "a missing number of pandas": ({"prompt": "q", "answer": math.nan}, "problem", ("",), None),
+    "one message as prompt": ({"prompt": ASKED[0], "answer": "4"}, "problem", ("4",), None),
+    "beside a completion": ({"prompt": "q", "completion": "so 4", "answer": "4"}, "prompt-completion", ("4",), "so 4"),
+    "beside messages": ({"messages": [*ASKED, says("so 4")], "answer": 4}, "messages", ("4",), "so 4"),
+    "beside ShareGPT": ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "so 4"}],
+                         "ground_truth": "4"}, "sharegpt", ("4",), "so 4"),
+    "beside Alpaca": ({"instruction": "q", "output": "so B", "answer": "B"}, "alpaca", ("B",), "so B"),
+    "beside a prompt in messages": ({"messages": ASKED, "answer": "4"}, "messages", ("4",), None),
+    "beside a pair": ({"prompt": "q", "chosen": "so 4", "rejected": "5", "answer": "4"}, "preference", ("4",), None),
     "a solution that is no text": ({"prompt": "q", "answer": "4", "solution": ["4"]}, "problem", ("4",), None),
 }  # fmt: skip
 
@@ -574,9 +642,29 @@ def test_load_problem_with_right_answers(name):
     records = load([row])
     [problem] = records.problems()
     assert (records.format, problem.answers, problem.solution) == (form, answers, solution)
-    assert problem.prompt == ASKED and problem.columns == row
+    assert problem.prompt == ASKED and problem.columns == row and not {"answer", "ground_truth"} & {*records.ignored}
     if solution is not None:
         assert records.conversations()[0].messages == [*ASKED, says(solution)]
+
+
+NULLS = {
+    "an answer": ([{"messages": [*ASKED, says("5")], "ground_truth": None}, {"messages": ASKED, "ground_truth": "4"}],
+                  [("",), ("4",)]),
+    "an answer with a solution": ([{"problem": "q", "solution": "so 4", "answer": "4"},
+                                   {"problem": "q", "solution": "so 5", "answer": None}], [("4",), ("so 5",)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_load_answer_that_is_null_in_some_rows(name):
+    rows, answers = NULLS[name]
+    for order in (1, -1):
+        assert [problem.answers for problem in load(rows[::order]).problems()] == answers[::order]
+
+
+def test_load_detects_format_from_the_first_rows_together():
+    with raises(UserError, argument="completion", line=1, problem="missing"):
+        load([{"prompt": "q", "completion": None}, {"prompt": "q", "completion": "a"}])
 
 
 def test_reward_of_several_right_answers_is_of_the_best():
@@ -785,7 +873,7 @@ def test_train_tells_what_is_odd_about_the_rows(tmp_path, capsys):
     assert all("the eval set is the training data" in text for text in told)
     assert (
         loaders_notes([{**PAIRS[0], "margin": 1}])
-        == loaders_notes([{"prompt": "q", "completion": "a", "label": n} for n in (0, 1)])
+        == loaders_notes([{"prompt": "q", "completion": str(n), "label": n} for n in (0, 1)])
         == []
     )
 
@@ -822,6 +910,7 @@ def test_records_notes_name_contradictions_and_empty_turns():
     pair, silent = {"prompt": "q", "chosen": "a", "rejected": "b"}, [Q, says(""), Q, says("so")]
     assert len(loaders_notes([pair, {**pair, "chosen": "b", "rejected": "a"}])) == 1
     assert loaders_notes([pair, {**pair, "prompt": "r", "chosen": "b", "rejected": "a"}]) == []
+    assert len(loaders_notes([{"prompt": "q", "completion": "a", "label": label} for label in (True, False)])) == 1
     assert len(loaders_notes([{"messages": silent}])) == 1
     assert loaders_notes([{"prompt": silent[:3], "completion": silent[3:]}]) == []  # it is not learned
 

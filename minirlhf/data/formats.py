@@ -16,11 +16,12 @@ import json
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from minirlhf.core.errors import UserError, unknown
-from minirlhf.data.messages import is_empty, kind, read_messages, read_turns, require_text, said, wrong
+from minirlhf.data.messages import is_empty, kind, learned_part, read_messages, read_turns, require_text, said, wrong
 from minirlhf.data.records import (
     Comparison,
     Conversation,
@@ -41,51 +42,55 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: its name, the fields that detect it, the parser of a row, and the optional fields."""
+    """A format: its name, the fields that detect it, the parser of a row, the optional fields, and which of the fields
+    that detect it may be null in a row."""
 
     name: str
     fields: tuple[str, ...]
     parse: Callable[[Row], Example]
     optional: tuple[str, ...] = ()
+    nullable: tuple[str, ...] = ()
 
 
 # -- the parsers ------------------------------------------------------------------------------------------------------
 
 
-def parse_messages(row: Row) -> Conversation:
+def parse_messages(row: Row) -> Conversation | Problem:
     """``{"messages": [{"role": "user", "content": "..."}, ...]}``
 
     Content may be a list of parts of text. An assistant turn may have a thought (``reasoning_content``) and calls of
     functions (``tool_calls``, ``function_call`` or ``function_calls``); a turn of the role ``tool`` is what a function
-    returned. In every format with messages the chat template also gets the fields ``tools`` and
-    ``chat_template_kwargs`` of the row.
+    returned. An assistant turn with ``weight`` 0 or ``loss`` false is not learned. In every format the chat template also
+    gets the fields ``tools`` and ``chat_template_kwargs`` of the row, the text in the field ``system`` is the system
+    message, and the answer for a grader may stand in ``reference``, ``answer`` or ``ground_truth``.
     """
-    return _to_imitate(_messages(row, "messages"), 0)
+    return _conversation(row, "messages")
 
 
-def parse_sharegpt(row: Row) -> Conversation:
+def parse_sharegpt(row: Row) -> Conversation | Problem:
     """``{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}`` (ShareGPT).
 
-    An additional text field ``system`` is the first message. Turns may also have ``role`` and ``content``, as messages
-    do. A tool call (``function_call``, JSON with name and arguments) is an assistant turn, the output of a tool
-    (``observation``) a tool turn.
+    Turns may also have ``role`` and ``content``, as messages do. A tool call (``function_call``, JSON with name and
+    arguments) is an assistant turn, the output of a tool (``observation``) a tool turn.
     """
-    value = row["conversations"]
-    has_roles = isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and "role" in value[0]
-    turns = _messages(row, "conversations") if has_roles else read_turns(value)
-    system = [] if row.get("system") in (None, "") else [{"role": "system", "content": _text(row, "system")}]
-    return _to_imitate([*system, *turns], 0)
+    return _conversation(row, "conversations")
 
 
 def parse_alpaca(row: Row) -> Conversation:
     """``{"instruction": "...", "input": "...", "output": "..."}`` (Alpaca).
 
-    A non-empty input follows the instruction after a blank line.
+    A non-empty input follows the instruction after a blank line. ``history`` lists earlier turns as pairs,
+    ``[["question", "answer"], ...]``.
     """
     prompt = _text(row, "instruction")
     if row.get("input") not in (None, ""):
         prompt += "\n\n" + require_text(row["input"], "input")
-    return _to_imitate([_user(prompt), {"role": "assistant", "content": _text(row, "output")}], 1)
+    pairs = [] if row.get("history") in (None, "") else _list(row, "history", "pairs of texts")
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise wrong("history", pairs, "a list of pairs of texts", expected="pairs")
+    said = [require_text(text, "history") for pair in pairs for text in pair]
+    earlier = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
+    return _to_imitate([*earlier, _user(prompt), {"role": "assistant", "content": _text(row, "output")}], 1)
 
 
 def parse_prompt_completion(row: Row) -> Conversation:
@@ -150,6 +155,31 @@ def parse_rated(row: Row) -> Ranking:
     if rating is None:
         raise InvalidRecordError(f"{name} is empty", argument=name, problem="empty")
     return _rank(prompt, [completion], [rating], keep_scores=True, alone=True)
+
+
+def parse_preference_turns(row: Row) -> Comparison:
+    """``{"conversations": [...], "chosen": {"from": "gpt", "value": "..."}, "rejected": {...}}`` (LLaMA-Factory).
+
+    The completions may also be messages.
+    """
+    if not all(isinstance(row[field], Mapping) for field in ("chosen", "rejected")):
+        return parse_transcripts(row)  # whole conversations
+    prompt = _turns(row, "conversations")
+    replies = [_turns({"conversations": [row[field]]}, "conversations") for field in ("chosen", "rejected")]
+    return _compare(prompt, *replies, row)
+
+
+def parse_judged_turns(row: Row) -> Conversation | Problem | UnpairedPreference:
+    """``{"messages": [...], "label": true}``, or with ``conversations``: the last turn and its label (LLaMA-Factory's KTO).
+
+    A label that is not true or false is of another kind, and is not read.
+    """
+    field = "messages" if row.get("messages") is not None else "conversations"
+    if not isinstance(row.get("label"), bool):
+        return _conversation(row, field)
+    turns = _turns(row, field)
+    _require_answer(turns[-1:], field)
+    return UnpairedPreference(turns[:-1], turns[-1:], row["label"])
 
 
 def parse_steps(row: Row) -> StepLabeledCompletion:
@@ -273,13 +303,10 @@ def parse_problem(row: Row) -> Problem:
     The answer may also be in ``answer`` or ``ground_truth``, the names that other libraries use. A list holds several
     right answers. Without any of them a grader reads ``solution``, which is also a completion to imitate.
     """
-    present = [name for name in ANSWERS if row.get(name) not in (None, "")]
-    if len({str(row[name]) for name in present}) > 1:
-        message = f"fields {' and '.join(map(repr, present))} differ; expected one answer"
-        raise UserError(message, argument="answer", value=present, problem="mismatch")
-    present = present or [name for name in ("solution",) if row.get(name) not in (None, "")]
-    reference, more = _right_answers(row[present[0]], present[0]) if present else (None, ())
+    reference, more = right_answers(row)
     worked = row.get("solution")
+    if reference is None:
+        reference, more = _right_answers(worked, "solution")
     return Problem(
         _prompt(row), reference, worked if isinstance(worked, str) and worked.strip() else None, alternatives=more
     )
@@ -311,6 +338,9 @@ def parse_verl(row: Row) -> Problem:
     truth = value["ground_truth"]
     if isinstance(truth, Mapping) and set(truth) == {"target"}:
         truth = truth["target"]
+    if isinstance(truth, str) and truth.startswith('["'):  # one answer as a list in JSON, as in Skywork-OR1
+        with suppress(ValueError, RecursionError):
+            [truth] = json.loads(truth)
     reference, more = _right_answers(truth, "reward_model.ground_truth")
     return Problem(_prompt(row), reference, alternatives=more)
 
@@ -342,19 +372,36 @@ def _prompt_and_solution(messages: list[Message], field: str) -> tuple[list[Mess
     return messages[: users[-1] + 1], (f"<think>\n{thought}\n</think>\n\n" if thought else "") + reply["content"]
 
 
+def right_answers(row: Row) -> tuple[str | None, tuple[str, ...]]:
+    """Return the right answer that a row names beside a prompt and a completion, and further ones.
+
+    Raises:
+        UserError: two fields name different answers, or one holds something else.
+    """
+    present = [name for name in ANSWERS if row.get(name) not in (None, "")]
+    if len({str(row[name]) for name in present}) > 1:
+        message = f"fields {' and '.join(map(repr, present))} differ; expected one answer"
+        raise UserError(message, argument="answer", value=present, problem="mismatch")
+    return _right_answers(row[present[0]], present[0]) if present else (None, ())
+
+
 def _right_answers(value: object, field: str) -> tuple[str | None, tuple[str, ...]]:
     """Return the right answer and further ones: a text or a number, or a list of them."""
     values = value if isinstance(value, list | tuple) else [value]
+    # In a table without a type of its own for integers 72 is 72.0, and a missing number NaN.
+    whole = [int(item) if isinstance(item, float) and item.is_integer() else item for item in values]
     texts = [
         str(item) if isinstance(item, int | float) and not isinstance(item, bool) else require_text(item, field)
-        for item in values
-        if item not in (None, "")
+        for item in whole
+        if item not in (None, "") and item == item
     ]
     return (texts[0], tuple(dict.fromkeys(texts[1:]))) if texts else (None, ())
 
 
 #: The fields that may hold the answer to a problem.
 ANSWERS = ("reference", "answer", "ground_truth")
+#: The roles of the messages that a completion follows.
+MAY_BE_ANSWERED = ("user", "tool")
 #: The optional fields of a pair.
 BESIDE_A_PAIR = ("margin", "score_chosen", "score_rejected", "subset")
 
@@ -368,6 +415,7 @@ FORMATS: dict[str, Format] = {
             parse_preference,
             BESIDE_A_PAIR,
         ),
+        Format("sharegpt-preference", ("conversations", "chosen", "rejected"), parse_preference_turns, BESIDE_A_PAIR),
         Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, BESIDE_A_PAIR),
         Format("stepwise", ("prompt", "completions", "labels"), parse_steps),
         Format("kto", ("prompt", "completion", "label"), parse_judgement),
@@ -376,12 +424,14 @@ FORMATS: dict[str, Format] = {
         Format("ranking", ("prompt", "responses"), parse_ranking, ("scores", "ranks")),
         Format("ultrafeedback", ("instruction", "completions"), parse_ultrafeedback),
         Format("prompt-completion", ("prompt", "completion"), parse_prompt_completion),
-        Format("rlvr", ("messages", "ground_truth"), parse_rlvr, ("dataset",)),
-        Format("worked", ("problem", "answer"), parse_worked, ("solution", "messages")),
+        Format("rlvr", ("messages", "ground_truth"), parse_rlvr, ("dataset",), nullable=("ground_truth",)),
+        Format("worked", ("problem", "answer"), parse_worked, ("solution", "messages"), nullable=("answer",)),
         Format("worked-solution", ("problem", "solution"), parse_worked, ("messages",)),
+        Format("kto-messages", ("messages", "label"), parse_judged_turns, nullable=("label",)),
+        Format("kto-sharegpt", ("conversations", "label"), parse_judged_turns, nullable=("label",)),
         Format("messages", ("messages",), parse_messages),
-        Format("sharegpt", ("conversations",), parse_sharegpt, ("system",)),
-        Format("alpaca", ("instruction", "output"), parse_alpaca, ("input",)),
+        Format("sharegpt", ("conversations",), parse_sharegpt),
+        Format("alpaca", ("instruction", "output"), parse_alpaca, ("input", "history")),
         Format("mmlu", ("question", "choices", "answer"), parse_mmlu),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
         Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
@@ -519,8 +569,26 @@ def _messages(row: Row, field: str, or_text: str = "") -> list[Message]:
     return read_messages(row[field], field, or_text)
 
 
+def _turns(row: Row, field: str) -> list[Message]:
+    """Return a field that must hold messages, or turns as in ShareGPT."""
+    value = row[field]
+    is_turns = isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and "role" not in value[0]
+    return read_turns(value) if is_turns and field == "conversations" else _messages(row, field)
+
+
+def _conversation(row: Row, field: str) -> Conversation | Problem:
+    """Return a conversation to imitate; a prompt with an answer for a grader, if no completion follows it."""
+    turns = _turns(row, field)
+    start, end = learned_part(row[field], field)
+    if turns[-1]["role"] in MAY_BE_ANSWERED:
+        answer, more = right_answers(row)
+        if answer is not None:
+            return Problem(turns, answer, alternatives=more)
+    return _to_imitate(turns[:end], start)
+
+
 def _prompt(row: Row) -> list[Message]:
-    """Return the field ``prompt``: messages that end with a user turn, or a text.
+    """Return the field ``prompt``: messages that end with a user turn or what a tool returned, or a text.
 
     A text becomes a user turn; a transcript with turns of ``Human:`` and ``Assistant:`` becomes messages.
     """
@@ -532,9 +600,11 @@ def _prompt(row: Row) -> list[Message]:
         messages = dialogue(text, turn)
         if messages[-1:] == [{"role": "assistant", "content": ""}]:
             messages = messages[:-1]
+    elif isinstance(row["prompt"], Mapping) and "role" in row["prompt"]:
+        messages = read_messages([row["prompt"]], "prompt")
     else:
         messages = _messages(row, "prompt", "text or ")
-    if not messages or messages[-1]["role"] != "user":
+    if not messages or messages[-1]["role"] not in MAY_BE_ANSWERED:
         raise InvalidRecordError("the prompt does not end with a user turn", argument="prompt", problem="last turn")
     return messages
 

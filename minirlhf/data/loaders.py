@@ -17,7 +17,15 @@ from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats, transcripts
 from minirlhf.data.formats import Format, Row
-from minirlhf.data.messages import FOR_TEMPLATE, READ_FIELDS, SAME_ROLE, is_empty, template_inputs
+from minirlhf.data.messages import (
+    FOR_TEMPLATE,
+    READ_FIELDS,
+    SAME_ROLE,
+    WEIGHTS,
+    is_empty,
+    template_inputs,
+    unpacked,
+)
 from minirlhf.data.readers import RowLocation, one_line, read_rows
 from minirlhf.data.records import (
     Comparison,
@@ -107,6 +115,12 @@ class Records:
             notes.append(
                 f"{both} pairs are also there the other way round: what is chosen in one is rejected in the other"
             )
+        labelled: dict[str, set[bool]] = {}
+        for e in self.examples:
+            if isinstance(e, UnpairedPreference):
+                labelled.setdefault(repr((e.prompt, e.completion)), set()).add(e.desirable)
+        if both := sum(len(given) > 1 for given in labelled.values()):
+            notes.append(f"{both} of the completions have both labels, true in one row and false in another")
         silent = sum(
             any(m["role"] == "assistant" and is_empty(m) for m in e.messages[e.context :])
             for e in self.examples
@@ -252,12 +266,16 @@ class Scan:
         self.fields = dict(fields or {})
         self.ignored: dict[str, None] = {}
         self.repeated = False
+        self._names: set[str] = set()
 
     def __iter__(self) -> Iterator[tuple[RowLocation, Example | InvalidRecordError | UserError]]:
         in_memory = ((RowLocation(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
         rows = read_rows(self.source, self.split) if self.rows is None else in_memory
         head, rows = _peeked(islice(rows, self.limit))
-        self.repeated = transcripts.repeats_prompt([formats.renamed(row, self.fields) for _, row in head])
+        first = [renamed for _, row in head if isinstance(renamed := formats.renamed(row, self.fields), Mapping)]
+        self.repeated = transcripts.repeats_prompt(first)
+        # Not of the first row alone: a field may be null there.
+        self._names = {name for row in first for name, value in row.items() if value is not None}
         for where, row in rows:
             try:
                 yield where, self._read(row)
@@ -271,21 +289,24 @@ class Scan:
         if not isinstance(found, dict):
             raise UserError(f"expected an object with named fields, found {str(found)[:40]!r}", expected="object")
         row: Row = formats.renamed(found, self.fields, required=True)
+        row = {name: unpacked(value) if name in MESSAGE_FIELDS else value for name, value in row.items()}
         if self.form is None:
-            self.form = formats.detect(name for name, value in row.items() if value is not None)
+            self.form = formats.detect(self._names)
         row = transcripts.without_prompt(row) if self.repeated else row
-        known = (*self.form.fields, *self.form.optional, *FOR_TEMPLATE)
+        known = (*self.form.fields, *self.form.optional, *FOR_TEMPLATE, *formats.ANSWERS, "system")
         self.ignored.update(
             dict.fromkeys(str(name) for name in row if name not in (*known, self.cluster, self.choices))
         )
         self.ignored.update(dict.fromkeys(_ignored_in_messages(row, known)))
-        example = _with_template_inputs(_parse(row, self.form), row)
+        example = _with_template_inputs(_with_system(_parse(row, self.form), row), row)
         example = example if self.cluster is None else _in_cluster(example, row, self.cluster)
         return example if self.choices is None else _with_choices(example, row, self.choices)
 
 
-#: How many rows decide whether the completions repeat their prompt.
+#: How many rows decide the format, and whether the completions repeat their prompt.
 PEEKED = 64
+#: The fields that may hold messages.
+MESSAGE_FIELDS = ("messages", "conversations", "prompt", *transcripts.COMPLETIONS)
 
 
 def _peeked(rows: Iterator[R]) -> tuple[list[R], Iterator[R]]:
@@ -323,7 +344,7 @@ def load(
             the rows themselves, dictionaries.
         split: of a folder, the files that have this word in their name (``train-00001.parquet``); of the hub, the
             split. By default ``train`` where there is such a thing, else everything.
-        format: a name of :data:`~minirlhf.data.formats.FORMATS`; detected from the fields of the first row by default.
+        format: a name of :data:`~minirlhf.data.formats.FORMATS`; detected from the fields of the first rows by default.
         limit: read at most this many rows.
         drop_identical: leave out (and count) rows whose two replies are equal; otherwise they are an error.
         cluster: the field of the rows that says which problems belong together.
@@ -371,6 +392,7 @@ def _ignored_in_messages(row: Row, known: Iterable[str]) -> Iterator[str]:
         for message in value if isinstance(value, list) else ():
             if isinstance(message, dict) and "role" in message:
                 read = READ_FIELDS.get(str(SAME_ROLE.get(str(message["role"]), message["role"])), ())
+                read = (*read, *WEIGHTS) if name in ("messages", "conversations") else read
                 yield from (f"{name}.{key}" for key, value in message.items() if key not in read and value is not None)
 
 
@@ -416,6 +438,18 @@ def _with_choices(example: Example, row: Row, field: str) -> Problem:
     return replace(problems[0], reference=formats.choice_named(problems[0].reference, options), choices=options)
 
 
+def _with_system(example: Example, row: Row) -> Example:
+    """Return the example with the text in the row's field ``system`` as the system message, unless it has one."""
+    text = row.get("system")
+    messages = example.messages if isinstance(example, Conversation) else example.prompt
+    if not isinstance(text, str) or not text.strip() or messages[0]["role"] == "system":
+        return example
+    messages = [{"role": "system", "content": text}, *messages]
+    if isinstance(example, Conversation):
+        return replace(example, messages=messages, context=example.context + bool(example.context))
+    return replace(example, prompt=messages)
+
+
 def _with_template_inputs(example: Example, row: Row) -> Example:
     """Return the example with ``tools`` and ``chat_template_kwargs`` of the row in its first message."""
     inputs = template_inputs(row)
@@ -429,7 +463,7 @@ def _with_template_inputs(example: Example, row: Row) -> Example:
 
 
 def _parse(row: Row, form: Format) -> Example:
-    missing = [field for field in form.fields if row.get(field) is None]
+    missing = [field for field in form.fields if row.get(field) is None and field not in form.nullable]
     if missing:
         present = ", ".join(name for name in row if row[name] is not None)
         raise UserError(
@@ -439,10 +473,7 @@ def _parse(row: Row, form: Format) -> Example:
             expected=form.name,
             problem="missing",
         )
-    example = form.parse(row)
-    if not isinstance(example, Problem):
-        return example
-    return replace(example, columns=dict(row))
+    return replace(form.parse(row), columns=dict(row))
 
 
 # -- conversions to another record type: a list, or None if the conversion makes no sense -----------------------------
@@ -489,10 +520,16 @@ def _problems(example: Example) -> list[Problem] | None:
     match example:
         case Problem():
             return [example]
-        case Conversation(messages):
-            prompt, reference = messages[:-1], messages[-1]["content"]
-            return [Problem(prompt, reference)] if prompt and prompt[-1]["role"] == "user" else None
-    return [Problem(example.prompt)]
+        case Conversation(messages=[*prompt, reply]):
+            if not prompt or prompt[-1]["role"] not in formats.MAY_BE_ANSWERED:
+                return None
+            reference, solution = reply["content"], None
+        case _:
+            prompt, reference, solution = example.prompt, None, None
+    answer, more = formats.right_answers(example.columns)
+    if answer is not None:
+        reference, solution = answer, reference
+    return [Problem(prompt, reference, solution, alternatives=more, columns=example.columns)]
 
 
 def _group_keys(examples: Sequence[Example]) -> list[str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from minirlhf.core.errors import UserError
@@ -38,8 +40,56 @@ READ_FIELDS = {
     "assistant": ("role", "content", "functions", *THOUGHTS, *CALLS),
     "tool": ("role", "content", "name", "tool_call_id"),
 }
+#: Fields of a turn to imitate that say whether it is learned: 1 or true, 0 or false.
+WEIGHTS = ("weight", "loss")
 #: Fields of a row that its chat template gets.
 FOR_TEMPLATE = ("tools", "chat_template_kwargs")
+
+
+def unpacked(value: object) -> object:
+    """Return the messages that stand in a text as JSON or as Python prints them, which is how a CSV file holds them; any
+    other value as it is."""
+    if not isinstance(value, str) or not re.match(r"\s*\[\s*\{", value):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            found = read(value)
+            turns = ({"role", "content"}, {"from", "value"})
+            if all(isinstance(turn, dict) and any(names <= turn.keys() for names in turns) for turn in found):
+                return found
+    return value
+
+
+def learned_part(turns: Sequence[Any], field: str) -> tuple[int, int]:
+    """Return where the turns to learn begin, and where the conversation ends.
+
+    A turn of the assistant with the ``weight`` 0 (or ``loss`` false) is context.
+
+    Raises:
+        UserError: a weight is neither 0 nor 1, or such a turn stands between two turns to learn.
+        InvalidRecordError: no turn is learned.
+    """
+    learned: list[int] = []
+    silent: list[int] = []
+    for i, turn in enumerate(turns):
+        if turn.get("role", SPEAKERS.get(str(turn.get("from")))) != "assistant":
+            continue
+        name, weight = next(((name, turn[name]) for name in WEIGHTS if turn.get(name) is not None), ("weight", 1))
+        if weight not in (0, 1):
+            raise wrong(f"{field}[{i}].{name}", weight, "0 or 1", expected="weight")
+        (learned if weight else silent).append(i)
+    if not silent:
+        return 0, len(turns)
+    if not learned:
+        raise InvalidRecordError("every assistant turn has the weight 0", argument=field, problem="weight")
+    between = [i for i in silent if learned[0] < i < learned[-1]]
+    if between:
+        raise UserError(
+            f"{field}[{between[0]}] has the weight 0 and stands between turns to learn; expected such turns in front of them",
+            argument=f"{field}[{between[0]}]",
+            problem="weight",
+        )
+    return learned[0] if silent[0] < learned[0] else 0, learned[-1] + 1 if silent[-1] > learned[-1] else len(turns)
 
 
 def read_messages(value: object, field: str, or_text: str = "") -> list[Message]:

@@ -12,7 +12,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
@@ -167,10 +167,21 @@ def _open(path: Path) -> TextIO:
     return opened(path, "rt", encoding="utf-8-sig", newline="")
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; of a name that is there twice, Python's reader would keep the last value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"the name {next(name for name in names if names.count(name) > 1)!r} is there twice in an object"
+        )
+    return found
+
+
 def _parse_json(text: str, path: Path, line: int | None = None) -> Any:
     """Return the JSON value of a text, which is one line of a file or the whole file."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as problem:
         where = RowLocation(path, line or problem.lineno)
         message = f"{where}: not valid JSON: {problem.msg} at column {problem.colno}"
@@ -233,7 +244,7 @@ def _read_json(path: Path) -> Rows:
 
 def _objects(text: str, path: Path) -> Rows:
     """Yield consecutive JSON objects, each on one line or over several lines."""
-    blank, read = re.compile(r"\s*"), json.JSONDecoder().raw_decode
+    blank, read = re.compile(r"\s*"), json.JSONDecoder(object_pairs_hook=_unique).raw_decode
     position, line, counted = 0, 1, 0
     while (position := blank.match(text, position).end()) < len(text):  # type: ignore[union-attr]
         line, counted = line + text.count("\n", counted, position), position
@@ -249,6 +260,7 @@ def _objects(text: str, path: Path) -> Rows:
 
 
 def _read_csv(path: Path) -> Rows:
+    csv.field_size_limit(LONGEST_LINE)  # Python's default is 131,072 characters
     with _open(path) as file:
         reader = csv.DictReader(file, strict=True)
         try:
@@ -278,7 +290,7 @@ def _read_parquet(path: Path) -> Rows:
             for batch in file.iter_batches():
                 for row in batch.to_pylist():
                     number += 1
-                    yield RowLocation(path, number, "row"), row
+                    yield RowLocation(path, number, "row"), _without_nulls(row)
     except pyarrow.ArrowException as problem:
         message = f"{path}: not a readable Parquet file: {one_line(problem)}"
         raise UserError(message, file=path, problem="parquet") from problem
@@ -331,4 +343,19 @@ def _table_rows(source: str, table: Any, split: str | None) -> Rows:
         message = f"{source}: no split {name!r}; it has {', '.join(table)}"
         raise UserError(message, argument="split", value=name, expected=list(table), file=source)
     for number, row in enumerate(table[name], 1):
-        yield RowLocation(f"{source} ({name})", number, "row"), dict(row)
+        yield RowLocation(f"{source} ({name})", number, "row"), _without_nulls(row)
+
+
+def _without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row without the nulls in its lists of objects.
+
+    In a table all objects of a list have the same fields. What one tool call or message lacks is null there, and a chat
+    template would write it.
+    """
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: bare(item) for key, item in value.items() if item is not None}
+        return [bare(item) for item in value] if isinstance(value, list) else value
+
+    return {key: bare(value) if isinstance(value, list) else value for key, value in row.items()}

@@ -49,8 +49,15 @@ class IdenticalPairError(InvalidRecordError):
     """A row whose completions are equal: more likely an error in making the data than a row to drop silently."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class FromRow:
+    """A record with the fields of its row, as ``columns``: the answer for a grader, and what a user-defined grader reads."""
+
+    columns: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
 @dataclass(frozen=True)
-class Conversation:
+class Conversation(FromRow):
     """Messages to imitate. They end with an assistant turn; the first ``context`` messages are not trained on."""
 
     messages: list[Message]
@@ -58,9 +65,9 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two completions of a prompt. The prompt ends with a user turn; each completion begins and ends with an assistant
-    turn.
+class Comparison(FromRow):
+    """Two completions of a prompt. The prompt ends with a user turn or with what a tool returned; each completion begins
+    and ends with an assistant turn.
 
     ``margin`` is by how much the chosen completion is better, and ``subset`` the kind of comparison, if the data have
     them. ``num_ranked`` completions were ranked together, of which these are two.
@@ -75,7 +82,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class UnpairedPreference:
+class UnpairedPreference(FromRow):
     """One completion and its label, desirable or not: a thumb up or down."""
 
     prompt: list[Message]
@@ -84,7 +91,7 @@ class UnpairedPreference:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(FromRow):
     """Completions in tiers, the best first; completions of one tier are tied. ``scores`` has one number per tier, if
     the data do."""
 
@@ -109,7 +116,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class StepLabeledCompletion:
+class StepLabeledCompletion(FromRow):
     """A completion in steps, each with a label: 1 for a valid step, −1 for a wrong step, 0 for a step that is
     neither."""
 
@@ -119,13 +126,12 @@ class StepLabeledCompletion:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(FromRow):
     """A prompt to answer. ``reference`` is the answer that a grader compares with, ``solution`` a worked solution to
     imitate.
 
     Problems with the same ``cluster`` belong together, as questions about one text do. ``choices``, if there are any,
-    are the possible answers, of which ``reference`` is one. ``alternatives`` are further right answers. ``columns`` are
-    the other fields of the row, for graders that ask for them. ``generation_prompt`` is the text of the chat template
+    are the possible answers, of which ``reference`` is one. ``alternatives`` are further right answers. ``generation_prompt`` is the text of the chat template
     after the prompt, where it is known: some templates open a thought there.
     """
 
@@ -135,7 +141,6 @@ class Problem:
     cluster: str | None = None
     choices: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
-    columns: dict[str, Any] = field(default_factory=dict, compare=False)
     generation_prompt: str = field(default="", compare=False)
 
     @property

@@ -24,11 +24,11 @@ MARKS = re.compile(
 
 def transcript(text: str, field: str = "text") -> list[Message]:
     """Return the messages of an HH-RLHF transcript; consecutive turns of the same speaker become one."""
-    require_text(text, field)
+    text = require_text(text, field).replace("\r\n", "\n")
     if _TURN.split(text)[0].strip() or not _TURN.search(text):
         raise UserError(
             f"field {field!r} is not a transcript: expected '\\n\\nHuman:' at its beginning, found {text[:30]!r}; for a pair "
-            "of completions, put the question in the field 'prompt'",
+            "of completions, name the field of the question (--prompt-field NAME)",
             argument=field,
             value=text[:30],
             expected="transcript",
