@@ -64,6 +64,13 @@ def seen(folder, signature, problem, *, form="def"):
         ("(completion, max_completion_length=9)", {"completion": "said", "max_completion_length": 9}),
         ("(completion, correct_reward=2.0)", {"completion": "said", "correct_reward": 2.0}),
         ("(data_source, solution_str, ground_truth, extra_info=None)", {"data_source": None, "solution_str": "said", "ground_truth": "4", "extra_info": None}),
+        ("(completion, reference, model='large')", {"completion": "said", "reference": "4", "model": "large"}),
+        ("(completion, reference, model=None)", {"completion": "said", "reference": "4", "model": None}),
+        ("(response, target=200)", {"response": "said", "target": 200}),
+        ("(completion, gold_answer=None)", {"completion": "said", "gold_answer": "4"}),
+        ("(completion, answer='')", {"completion": "said", "answer": "4"}),
+        ("(predict, label)", {"predict": "said", "label": "4"}),
+        ("(data_source, prompt_str, solution_str)", {"data_source": None, "prompt_str": "2+2?", "solution_str": "said"}),
         ("(solution_str, ground_truth, method='strict', format_score=0.0, score=1.0)", {"solution_str": "said", "ground_truth": "4", "method": "strict", "format_score": 0.0, "score": 1.0}),
         ("(completions, **columns)", {"completions": ["said"], "columns": {"prompts": [PROMPT], "reference": ["4"]}}),
         ("(prompts, completions, answer)", {"prompts": [PROMPT], "completions": ["said"], "answer": ["4"]}),
@@ -78,6 +85,7 @@ def test_own_grader_is_bound_by_names(signature, given, tmp_path):
     ("signature", "given"),
     [
         ("(completion, difficulty)", {"completion": "said", "difficulty": 3}),
+        ("(completion, difficulty=1)", {"completion": "said", "difficulty": 3}),
         ("(data_source, solution_str, ground_truth, extra_info=None)", {"data_source": "sums", "solution_str": "said", "ground_truth": "4", "extra_info": {"index": 7}}),
         ("(completions, difficulty, answer)", {"completions": ["said"], "difficulty": [3], "answer": ["4"]}),
         ("(completions, prompts, **kwargs)", {"completions": ["said"], "prompts": ["2+2?"], "kwargs": {"reference": ["4"], **{k: [v] for k, v in ROW.items() if k != "prompt"}}}),
@@ -94,6 +102,19 @@ def test_own_grader_of_trl_reads_messages_where_prompt_is_messages(tmp_path):
     assert graded(tmp_path, text, [OF_ROW] * 2, ["4", "5"]) == [1.0, 0.0]
 
 
+def test_own_grader_is_given_all_right_answers(tmp_path):
+    [problem] = loaders.load([{"prompt": "q", "answer": ["4", "four"]}]).problems()
+    text = "def fn(completion, answer): return float(completion in answer)"
+    assert graded(tmp_path, text, [problem] * 3, ["4", "four", "fou"]) == [1.0, 1.0, 0.0]
+
+
+def test_own_grader_cannot_change_the_data(tmp_path):
+    for text in ("(completion, messages): return float(len(messages) + (messages.append(1) or 0))",
+                 "(completions, prompts, **k): return [float(len(p) + (p.append(1) or 0)) for p in prompts]"):  # fmt: skip
+        assert graded(tmp_path, f"def fn{text}", [OF_MESSAGES] * 2, ["a", "b"]) == [1.0, 1.0]
+    assert OF_MESSAGES.prompt == PROMPT
+
+
 def test_own_grader_of_trl_is_asked_once_for_all(tmp_path):
     text = "calls = []\ndef fn(completions, **kwargs):\n    calls.append(1)\n    return [float(len(calls))] * len(completions)"
     assert graded(tmp_path, text, [PLAIN] * 3, ["a", "b", "c"]) == [1.0] * 3
@@ -104,7 +125,7 @@ def test_own_grader_of_trl_is_asked_once_for_all(tmp_path):
     "signature",
     [
         "()", "(*args)", "(a, b, c, d)", "(reference)", "(answer, ground_truth)", "(prompt, answer)", "(prompts, answers)",
-        "(completion, prompts)", "(completion, responses)", "(completions, response)",
+        "(completion, prompts)", "(completion, responses)", "(completions, response)", "(response, solution_str)",
     ],
 )  # fmt: skip
 def test_own_grader_of_names_that_contradict_is_refused(signature, tmp_path):

@@ -207,10 +207,10 @@ class CustomReward:
         return [math.nan if value is _TIMED_OUT else value for value in results]
 
     def _number(self, value: Any) -> float | None:
-        if value is None:
-            return None
         if isinstance(value, Mapping) and "score" in value:
             value = value["score"]
+        if value is None:
+            return None
         try:
             return float(value)
         except (TypeError, ValueError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +19,18 @@ PLACES = ("completion", "reference", "messages")
 _WORDS: tuple[tuple[str, str], ...] = (
     ("data_source", "data_source data_sources"),
     ("extra_info", "extra_info extra_infos"),
-    ("completion", "solution_str solution_strs predict_str"),
+    ("completion", "solution_str solution_strs predict_str predict predicts"),
     (
         "reference",
         "correct expected gold golden ground ground_truth ground_truths gt ref refs reference references target targets true truth",
     ),
-    ("completion", "candidate generated hypothesis hypotheses model pred prediction predictions predicted student"),
+    ("completion", "candidate generated hypothesis hypotheses hyp model pred prediction predictions predicted student"),
     ("reference", "answer answers label labels solution solutions"),
     ("messages", "conversation conversations messages prompt prompts"),
     ("question", "input inputs instruction instructions problem problems query queries question questions"),
     (
         "completion",
-        "completion completions generation generations output outputs replies reply response responses text texts",
+        "completion completions generation generations output outputs replies reply resp response responses text texts",
     ),
 )
 #: Columns that the data's format turns into the prompt and the reference, which are passed in their place.
@@ -76,13 +77,13 @@ _MEASURES = frozenset(
 )
 
 
-def role_of(name: str, *, exact: bool = False) -> str | None:
+def role_of(name: str) -> str | None:
     """Return what a parameter of this name is: one of :data:`PLACES`, ``question``, ``data_source``, ``extra_info``.
 
-    None: no name that is known here. ``exact``: the words of a composed name (``gold_answer``) do not count.
+    None: no name that is known here.
     """
-    words = {name.lower()} if exact else {name.lower(), *name.lower().split("_")}
-    if words & _MEASURES:
+    words = {name.lower(), *name.lower().split("_")}
+    if _is_measure(name):
         return None
     return next((role for role, known in _WORDS if words & set(known.split())), None)
 
@@ -117,7 +118,11 @@ class Signature:
         parameters = _parameters(function, named)
         takes_columns = any(p.kind is p.VAR_KEYWORD for p in parameters)
         given = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        roles = {p.name: role_of(p.name, exact=p.default is not p.empty) for p in given}
+        optional = frozenset(p.name for p in given if p.default is not p.empty)
+        # A default with a value is a setting of the function's own: target=200, model="large".
+        settings = {p.name for p in given if p.name in optional and not _is_open(p.default)}
+        roles = {p.name: None if p.name in settings else role_of(p.name) for p in given}
+        roles = _of_one_completion(roles, optional, named)
         if given and not any(roles.values()):
             places = [p for p in given if p.kind is not p.KEYWORD_ONLY and p.default in (p.empty, None)]
             if len(places) > len(PLACES):
@@ -126,11 +131,8 @@ class Signature:
         is_batch = _is_batch(roles, takes_columns, named)
         if "completion" not in roles.values() and not (takes_columns and not given):
             raise _refused(named, f"({', '.join(roles)}): no parameter is the completion", list(roles))
-        optional = {p.name for p in given if p.default is not p.empty}
-        # A default that is not None is a setting of the function's own, unless the name is known.
-        kept = {n: r for n, r in roles.items() if r is not None or n not in optional or _default_of(given, n) is None}
         positional = tuple(p.name for p in given if p.kind is p.POSITIONAL_ONLY)
-        return cls(kept, positional, frozenset(optional), is_batch, takes_columns)
+        return cls(roles, positional, optional, is_batch, takes_columns)
 
     def arguments(self, problem: Problem, completion: str, named: str) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments for one completion, by position and by name.
@@ -141,9 +143,10 @@ class Signature:
         values: dict[str, Any] = {}
         for name, role in self.roles.items():
             if name in problem.columns and (role is None or name not in _OURS):
-                values[name] = problem.columns[name]
+                if name not in self.optional or not _is_measure(name):  # score=1.0 is verl's setting
+                    values[name] = problem.columns[name]
             elif role in ("completion", "reference", "messages", "question"):
-                values[name] = _value(role, problem, completion)
+                values[name] = _value("question" if name == "prompt_str" else role, problem, completion)
             elif name in self.optional:
                 continue
             elif role is not None:
@@ -153,8 +156,7 @@ class Signature:
         if self.takes_columns:
             more = {"reference": problem.reference, "messages": problem.prompt} | problem.columns
             values |= {name: value for name, value in more.items() if name not in values and name not in self.roles}
-        positional = [values.pop(name) for name in self.positional if name in values]
-        return positional, values
+        return self._apart(values)
 
     def batch_arguments(
         self, problems: Sequence[Problem], completions: Sequence[str], named: str
@@ -188,8 +190,33 @@ class Signature:
                 more[name] = [_as_in_trl(role, *one) for one in zip(problems, completions, strict=True)]
             more.setdefault("reference", [problem.reference for problem in problems])
             values |= {name: value for name, value in more.items() if name not in values and name not in self.roles}
-        positional = [values.pop(name) for name in self.positional if name in values]
-        return positional, values
+        return self._apart(values)
+
+    def _apart(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return copies of the values, which a function may change, by position and by name."""
+        copies = {
+            name: [copy.deepcopy(item) for item in value] if isinstance(value, list) else copy.deepcopy(value)
+            for name, value in values.items()
+        }
+        return [copies.pop(name) for name in self.positional if name in copies], copies
+
+
+def _is_open(default: object) -> bool:
+    """Return whether a default leaves the value open, as None and an empty text do."""
+    return default is None or (isinstance(default, str | list | tuple | dict) and not default)
+
+
+def _is_measure(name: str) -> bool:
+    return bool({name.lower(), *name.lower().split("_")} & _MEASURES)
+
+
+def _of_one_completion(roles: Mapping[str, str | None], optional: Set[str], named: str) -> dict[str, str | None]:
+    """Return the roles with one completion: of several, the one without a default."""
+    completions = [name for name, role in roles.items() if role == "completion"]
+    required = [name for name in completions if name not in optional] or completions[:1]
+    if len(required) > 1 and not any(_is_plural(name) for name in required):
+        raise _refused(named, f"({', '.join(roles)}): two of them are the completion", list(roles))
+    return {name: None if name in completions and name not in required else role for name, role in roles.items()}
 
 
 def _parameters(function: Callable[..., Any], named: str) -> list[inspect.Parameter]:
@@ -215,11 +242,7 @@ def _is_batch(roles: Mapping[str, str | None], takes_columns: bool, named: str) 
 
 def _is_plural(name: str) -> bool:
     return re.search(r"(?:completion|generation|output|response|text|prediction|prompt|reference|answer|label|solution|question|problem|"
-        r"input|instruction|target|ref|conversation|data_source|extra_info|str)s$|(?:replies|queries)$", name.lower()) is not None  # fmt: skip
-
-
-def _default_of(parameters: Sequence[inspect.Parameter], name: str) -> Any:
-    return next(p.default for p in parameters if p.name == name)
+        r"input|instruction|target|ref|conversation|data_source|extra_info|str|predict)s$|(?:replies|queries)$", name.lower()) is not None  # fmt: skip
 
 
 def _value(role: str, problem: Problem, completion: str) -> Any:
@@ -227,7 +250,8 @@ def _value(role: str, problem: Problem, completion: str) -> Any:
         case "completion":
             return completion
         case "reference":
-            return problem.reference
+            # Rows with several right answers: the function compares with all of them, as their list in the data.
+            return list(problem.answers) if problem.alternatives else problem.reference
         case "messages":
             return problem.prompt
     return problem.prompt[-1]["content"]
