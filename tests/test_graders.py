@@ -74,12 +74,14 @@ def boxed(reward, *pairs):
 # (completion, reference, reward)
 TABLE = {
     "exact": [
+        ("cafe\u0301", "caf\u00e9", 1),  # the same letter, in one sign or two
         (" 1 2  3\n", "1 2 3", 1),
         ("1 2", "1 2 3", 0),
         ("a", "A", 0),
         ("", "", 1),
     ],
     "contains": [
+        ("a cafe\u0301", "caf\u00e9", 1),
         ("The capital is  PARIS.", "paris", 1),
         ("in New\nYork City", "new york", 1),
         ("is it (a|b)?", "(a|b)", 1),  # no regular expressions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import deque
 from collections.abc import Iterable
 from fractions import Fraction
@@ -130,7 +131,8 @@ def partial(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -
 
 
 def _answers(completion: str, reference: str, thoughts: ThoughtTags) -> tuple[str, str]:
-    return answer_part(completion, thoughts), answer_part(reference, thoughts)
+    given, expected = answer_part(completion, thoughts), answer_part(reference, thoughts)
+    return unicodedata.normalize("NFC", given), unicodedata.normalize("NFC", expected)
 
 
 def answer_number(text: str) -> Fraction | None:
