@@ -203,6 +203,11 @@ def rounds_enough(sub, draw):
         fail("a target below the limit is never reached, but `enough` does not return infinity")
     if sub.enough(sub.end(*given), start, K, *given) != math.inf:
         fail("the limit itself is approached and never reached, but `enough` does not return infinity")
+    target, slow = last + 0.07 * (start - last), lazy(step(*given), 1000)
+    got = float(sub.aside.enough(target, start, 1000, *given))
+    around = [share(start, int(got) - k, slow) - target for k in (0, 1)] if 0 < got < math.inf else [1.0, 1.0]
+    if around[0] > 1e-9 or around[1] < -1e-9:
+        fail(f"with 1,000 principles `enough` returns {got:g}, and this is not the smallest number of rounds", given={"target": target, "start": start, "K": 1000})  # fmt: skip
     often = (0.1, 0.9, 0.9, 0.9)  # with K = 1 the first round ends below the limit of 0.5, at 0.19
     for target, want in ((0.3, 1.0), (0.15, math.inf)):
         if sub.aside.enough(target, 1.0, 1, *often) != want:

@@ -108,19 +108,26 @@ def soft(sub, draw):
     logits, letters, truth, _ = judge(draw, 1.0)
     votes = 1.0 + torch.arange(truth.shape[1], dtype=torch.float64)[draw.permutation(truth.shape[1])]
     clamp = [0.1, 0.25, 0.4][draw.integer(0, 2)]
-    want = []
-    for row in truth.tolist():
-        each = [min(max(1 / (1 + math.exp(-x)), clamp), 1 - clamp) for x in row]
-        want.append(sum(p * v for p, v in zip(each, votes.tolist(), strict=True)) / float(votes.sum()))
+
+    def by_loops(clamp, size=1.0):
+        rows = []
+        for row in truth.tolist():
+            each = [min(max(1 / (1 + math.exp(-size * x)), clamp), 1 - clamp) for x in row]
+            rows.append(sum(p * v for p, v in zip(each, votes.tolist(), strict=True)) / float(votes.sum()))
+        return torch.tensor(rows, dtype=torch.float64)
+
     p = torch.sigmoid(truth)
     share = votes / votes.sum()
     expect(
-        sub.labels(logits, letters, votes, clamp), torch.tensor(want, dtype=torch.float64), what="`labels`", given={"votes": votes, "clamp": clamp}, tolerance=1e-9,
+        sub.labels(logits, letters, votes, clamp), by_loops(clamp), what="`labels`", given={"votes": votes, "clamp": clamp}, tolerance=1e-9,
         mistakes={
             "the mean is clamped, not the probability of each principle": (p @ share).clamp(clamp, 1 - clamp), "the votes are not used": p.clamp(clamp, 1 - clamp).mean(-1),
             "the votes need not sum to 1": p.clamp(clamp, 1 - clamp) @ votes, "log-odds are averaged, not probabilities": torch.sigmoid(truth @ share).clamp(clamp, 1 - clamp),
             "nothing is clamped": p @ share,
         },
+    )  # fmt: skip
+    expect(
+        sub.labels(10 * logits, letters, votes, 0.0), by_loops(0.0, 10.0), what="`labels` with a clamp of 0", given={"votes": votes}, tolerance=1e-9,
     )  # fmt: skip
 
 
@@ -202,6 +209,14 @@ def tied(sub, draw):
         fail("in one order the votes are equal, and one half is neither above nor below, but `agreed` returns True")
     if not all(clear):
         fail("all votes of both orders are for one completion, but `agreed` returns False")
+    even = torch.zeros(2, 3, 2, 6, dtype=torch.float64)
+    even[..., letters[0]] = torch.tensor(
+        [[[1, -1], [1, 0], [0, 0]], [[1, 1], [0, 1], [0, 1]]], dtype=torch.float64
+    )  # two of three and one of three for the first completion; one of three and none
+    if sub.agreed(even, letters, torch.ones(3, dtype=torch.float64)).tolist() != [False, True]:
+        fail(
+            "a principle with a probability of exactly one half votes for no completion: only probabilities above it count"
+        )
 
 
 # %% [probes]

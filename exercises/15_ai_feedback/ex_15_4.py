@@ -84,6 +84,16 @@ def by_listing(chances):
     return total
 
 
+def by_adding(*orders):
+    """The same for many verdicts, one after the other; each order is a probability and a number of verdicts."""
+    law, none = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    for p, number in orders:
+        for _ in range(number):
+            law = torch.cat([(1 - p) * law, none]) + torch.cat([none, p * law])
+    twice = 2 * torch.arange(len(law))
+    return float(law[twice > len(law) - 1].sum() + law[twice == len(law) - 1].sum() / 2)
+
+
 def inputs(draw):
     return 0.3 + 1.4 * draw.uniform(4), [0.6, 1.1, 2.3][draw.integer(0, 2)]
 
@@ -114,6 +124,9 @@ def in_one_order(sub, draw):
             "the position bias is left out, and it does not cancel in one order": column(by_listing([sigma(x)] * n) for x in d.tolist()),
         },
     )  # fmt: skip
+    d, b = 0.05 * (draw.uniform(2) + 0.2), 0.03
+    want = column((by_adding((sigma(x + b), 999)) + by_adding((sigma(x - b), 999))) / 2 for x in d.tolist())
+    expect(sub.aside.one_order(d, b, 999), want, what="`one_order` of 999 verdicts", given={"difference": d, "bias": b}, tolerance=1e-8)  # fmt: skip
 
 
 @test(
@@ -150,6 +163,9 @@ def in_both_orders(sub, draw):
             "a tie counts as no win; it is half a win": want - ties / 2, "a tie counts as a whole win; it is half a win": want + ties / 2,
         },
     )  # fmt: skip
+    d, b = 0.1 * (draw.uniform(1) + 0.2), 0.3
+    want = column(by_adding((sigma(x + b), 120), (sigma(x - b), 120)) for x in d.tolist())
+    expect(sub.aside.both_orders(d, b, 120), want, what="`both_orders` of 120 verdicts each", given={"difference": d, "bias": b}, tolerance=1e-8)  # fmt: skip
 
 
 @test(
@@ -183,6 +199,10 @@ def worse_by_asking(sub, draw):
         got.double(), torch.tensor(want).double(), what="`hurts`", given={"difference": d, "bias": b},
         mistakes={"this is the majority of some verdicts, not the limit of many": torch.tensor(some).double(), "these are the pairs on which it helps": 1 - torch.tensor(want).double(), "the result depends on the pair": torch.ones(4, dtype=torch.float64)},
     )  # fmt: skip
+
+
+# %% [edges]
+# in_one_order: `draws` is at most 1,000
 
 
 # %% [probes]
