@@ -148,14 +148,14 @@ def by_majority(sub, draw):
 )
 def by_very_many(sub, draw):
     "`paid_by_very_many` is the limit."
-    p = [0.2, 0.3, 0.35, 0.6, 0.7, 0.8][draw.integer(0, 5)]
-    want = p * (1 - p) * (1 if p > 0.5 else -1)
-    expect(
-        sub.paid_by_very_many(p), want, what="`paid_by_very_many`", given={"p": p}, tolerance=1e-9,
-        mistakes={"the sign is wrong: for p below ½ the majority is the other answer": -want, "that is the difference of the two probabilities; the size of the step is p(1−p)": 2 * p - 1} | {
-            f"the size of the step does not depend on p here; it should be p(1−p){' ' * i}": x for i, x in enumerate((1.0, -1.0, 0.25, -0.25))
-        },
-    )  # fmt: skip
+    for p in ([0.2, 0.3, 0.35, 0.6, 0.7, 0.8][draw.integer(0, 5)], 0.498, 0.502):
+        want = p * (1 - p) * (1 if p > 0.5 else -1)
+        expect(
+            sub.paid_by_very_many(p), want, what="`paid_by_very_many`", given={"p": p}, tolerance=1e-9,
+            mistakes={"the sign is wrong: for p below ½ the majority is the other answer": -want, "that is the difference of the two probabilities; the size of the step is p(1−p)": 2 * p - 1} | {
+                f"the size of the step does not depend on p here; it should be p(1−p){' ' * i}": x for i, x in enumerate((1.0, -1.0, 0.25, -0.25))
+            },
+        )  # fmt: skip
 
 
 # %% [edges]

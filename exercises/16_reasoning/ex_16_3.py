@@ -140,7 +140,11 @@ def numbers(sub, draw):
     same(sub, "amount", (f"{c}{c}{c}",), float(f"{c}{c}{c}"), "digits without commas are a number")
     same(sub, "amount", (f"{a}/{b},{c}",), a / (b * 1000 + c), "the number below may have commas")
     same(
-        sub, "amount", (f"$ {a}.{c}\t$\n",), float(f"{a}.{c}"), "blanks, tabs, line ends and `$` around it are ignored"
+        sub,
+        "amount",
+        (f"$ {a}.{c}\t$\r\n",),
+        float(f"{a}.{c}"),
+        "blanks, tabs, line ends and `$` around it are ignored",
     )
     same(sub, "amount", (f"$ ${a}",), float(a), "blanks and `$` around it are ignored, in any order")
     same(sub, "amount", (f"-0.{c}",), -float(f"0.{c}"), "the sign counts, before a zero as well")

@@ -157,7 +157,7 @@ def ties(sub, draw):
     )  # fmt: skip
     answers = torch.tensor([[low, low, high], [high, third, third], [-1, third, -1], [third, high, -1]])
     votes = torch.zeros(4, V)  # in the last two rows every answer weighs nothing, and there are answers all the same
-    votes[0, [low, high]] = torch.tensor([0.5, 0.9])
+    votes[0, [low, high]] = torch.tensor([0.8999, 0.9])
     votes[1, [high, third]] = torch.tensor([1.2, 0.4])
     expect(
         sub.winner(votes, answers).double(), torch.tensor([high, high, third, third]).double(), what="`winner`", given={"votes": votes, "answers": answers},
