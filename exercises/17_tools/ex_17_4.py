@@ -94,8 +94,8 @@ def in_a_row(sub, draw):
     "`row` puts a conversation into two lists."
     for turns, cut in ((1, False), (3, False), (2, True)):
         prompt, parts = talk(draw, turns)
-        if cut:  # an answer came, and no turn was left
-            parts[-1] = parts[-1][0], [draw.integer(0, 4)]
+        if cut:  # an answer came, and no turn was left; the policy's first turn is empty
+            parts = [([], parts[0][1]), (parts[1][0], [draw.integer(0, 4)])]
         got = sub.row(prompt, parts)
         if not isinstance(got, list | tuple) or len(got) != 2:
             fail(f"`row` gives {got!r}; expected two lists")
@@ -131,15 +131,16 @@ def credited(rewards, there, *, own=False, past=False, everybody=False):
 def beside_others(sub, draw):
     "`advantages` compares a turn with the same turn of the other conversations."
     there = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 0]])[draw.permutation(4)].bool()
-    rewards = torch.where(there, draw.normal(4, 3), torch.nan)
-    expect(
-        sub.advantages(rewards, there), credited(rewards, there), what="`advantages`", given={"rewards": rewards, "there": there}, tolerance=1e-9,
-        mistakes={
-            "the conversation itself is in the mean": credited(rewards, there, own=True),
-            "what was earned before the turn is in the sum": credited(rewards, there, past=True),
-            "a conversation without the turn is in the mean, as if it had earned 0 there": credited(rewards, there, everybody=True),
-        },
-    )  # fmt: skip
+    for anything in (torch.nan, 7.0):
+        rewards = torch.where(there, draw.normal(4, 3), anything)
+        expect(
+            sub.advantages(rewards, there), credited(rewards, there), what="`advantages`", given={"rewards": rewards, "there": there}, tolerance=1e-9,
+            mistakes={
+                "the conversation itself is in the mean": credited(rewards, there, own=True),
+                "what was earned before the turn is in the sum": credited(rewards, there, past=True),
+                "a conversation without the turn is in the mean, as if it had earned 0 there": credited(rewards, there, everybody=True),
+            },
+        )  # fmt: skip
 
 
 def batch(draw):

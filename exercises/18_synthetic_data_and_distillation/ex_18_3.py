@@ -172,7 +172,7 @@ def long_texts(sub, draw):
 def order(sub, draw):
     "`admit` compares with the current pool; an overlap equal to the limit is too much."
     k = draw.permutation(12).tolist()
-    pool = [k[:4]]
+    pool = [k[:4], *([word, word + 1] for word in range(20, 50, 2))]
     candidates = [
         k[4:8],  # new
         [*k[4:7], k[8]],  # three of four words as the first: .75
@@ -195,8 +195,8 @@ def order(sub, draw):
     alone = [int(x) for x in sub.admit([], candidates[:1], 0.5)]
     if alone != [0]:
         fail(f"`admit` into an empty pool gives {alone}; expected [0]: there is nothing that the first could be like")
-    if [int(x) for x in sub.aside.admit([k[:3]], [[k[0], *k[3:6]]], 0.288)] != [0]:
-        fail("an overlap of 2/7 = 0.2857… is below a limit of 0.288, and `admit` does not let it in")
+    if [int(x) for x in sub.aside.admit([k[:3]], [[k[0], *k[3:6]]], 0.28572)] != [0]:
+        fail("an overlap of 2/7 = 0.2857… is below a limit of 0.28572, and `admit` does not let it in")
     for limit in (0.6, 0.5):
         want = admitted(limit)
         got = sub.admit(pool, candidates, limit)
