@@ -101,7 +101,9 @@ def of_the_traffic(sub, draw):
     "`cost` is the expected cost of a request of the traffic."
     _, scores, harmful = requests(draw)
     share, ratio = 0.01 * draw.integer(2, 9), float(draw.integer(5, 30))
-    bars = torch.tensor([float(scores[2]), float(scores[0]), 0.55, math.inf, -1.0], dtype=torch.float64)
+    bars = torch.tensor(
+        [float(scores[2]), float(scores[0]), float(scores[0]) + 1e-7, 0.55, math.inf, -1.0], dtype=torch.float64
+    )
     blocked = [scores >= t for t in bars.tolist()]
     costs = lambda rows, **how: torch.tensor([by_hand(row, harmful, share, ratio, **how) for row in rows], dtype=torch.float64)  # fmt: skip
     missed = torch.tensor([float((~row & harmful).sum() / harmful.sum()) for row in blocked], dtype=torch.float64)
@@ -187,10 +189,10 @@ def least(sub, draw):
         "`best`", sub.best(scores, harmful, 0.25, 3.0), 0.6, given,
         {"the lowest of equally cheap thresholds is chosen, and the highest refuses least": 0.2, "one of equally cheap thresholds is chosen, and not the highest": 0.4},
     )  # fmt: skip
-    # At a share of 0.05 and a ratio of 19 a miss costs what a refusal costs, up to rounding; at 19.001 a little more.
+    # At a share of 0.05 and a ratio of 19 a miss costs what a refusal costs, up to rounding; at 19.00001 a little more.
     scores = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
     harmful = torch.tensor([True, False, True, False, True, False])
-    for ratio in (19.0, 19.001, 18.999):
+    for ratio in (19.0, 19.00001, 18.99999):
         candidates = [(t, scores >= t) for t in [*scores.tolist(), math.inf]]
         want = lowest(candidates, harmful, 0.05, ratio)
         given = {"scores": scores, "harmful": harmful.int(), "share": 0.05, "ratio": ratio}

@@ -144,6 +144,14 @@ def what_it_catches(sub, draw):
         },
     )  # fmt: skip
     none = torch.where(cheats.isnan(), cheats, torch.zeros_like(cheats))
+    one = none.clone()
+    one[flags.nonzero()[0, 0]] = 1.0
+    expect(sub.recall(flags, one, audited), 1.0, what="`recall`, where the audit finds nothing", given={"flags": flags.int(), "cheats": one})  # fmt: skip
+    nothing = torch.zeros_like(flags)
+    expect(
+        sub.recall(nothing, torch.where(audited, cheats, torch.nan), audited), 0.0, what="`recall` of a monitor that flags nothing",
+        given={"cheats": cheats, "audited": audited.int()}, mistakes={"it is NaN, although the estimate finds cheats": math.nan},
+    )  # fmt: skip
     got = float(sub.recall(flags, none, audited))
     if not math.isnan(got):
         fail(f"`recall` is {got:.4g} where no cheat was found; expected NaN")
