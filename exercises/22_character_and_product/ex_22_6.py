@@ -225,7 +225,8 @@ def picture(sub):
 
 # %% [probes]
 # no gradient, integers, float32, keywords: rankings and shares
-# no values, size, nan of pairs, rates: rankings and shares
+# no size, nan of pairs, rates: rankings and shares
+# no values of rates: a completion satisfies a rule or not
 
 
 # %% [mutant] means

@@ -193,7 +193,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
-# no values, integers, keywords, size, nan: logits, and columns that are indices
+# no size: columns are indices
 
 
 # %% [mutant] everything is copied
