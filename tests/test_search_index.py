@@ -45,15 +45,18 @@ PAGE = r"""<main><p>outside</p><article><section id="top"><h1><span class="secti
 <div class="math" id="equation-eq-mean"><span class="eqno">(7.2)<a class="headerlink">#</a></span>\[x\]</div>
 <table><tr><td>looked up</td></tr></table><pre>code()</pre><div class="proof-marks"><p>proved</p></div>
 <div class="theorem"><section id="proof-content"><p>It holds.</p></section></div>
+<details class="exercise" id="exercise-07-1"><summary><strong>07.1 · Sum</strong></summary><p>Add them.</p></details>
 <section id="sub"><h2>Below</h2><p>More<br>here</p></section><p>After.</p></section></article><p>outside</p></main>"""
 ENTRIES = """<article><section id="a"><h1>A</h1><dl class="glossary"><dt id="term-KL-x">KL x</dt><dt id="term-KL">KL 散度</dt><dd><p>KX: so.
 Also 相对熵, relative entropy.</p></dd><dt id="term-b">b</dt><dt id="term-0">乙</dt><dd><p>Not this. It also 用.</p></dd></dl></section></article>"""
 
 
 def test_search_read_page_by_sections(search: ModuleType) -> None:
-    """Without code, tables, marks and display formulas; a theorem belongs to its section, a subsection to itself."""
+    """Without code, tables, marks and display formulas; a theorem belongs to its section; a subsection, an equation and an exercise are entries."""
     reader = search.read("07-preference-data", PAGE)
-    top, sub = (section.entry() for section in reader.sections)
+    top, equation, exercise, sub = (section.entry() for section in reader.sections)
+    assert equation == ["equation-eq-mean", "(7.2) mean", "x"]
+    assert exercise == ["exercise-07-1", "07.1 · Sum", "Add them."]
     assert top[:2] == ["top", "Noise"] and top[3] == ["term-token"]
     assert top[2].replace("x\u0304", "x̄") == "The mean x̄₁ of tokens (7.2). It holds. After."
     assert sub == ["sub", "Below", "More here"]

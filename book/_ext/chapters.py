@@ -179,6 +179,7 @@ class ExercisesDirective(SphinxDirective):
             "", summary("", "", nodes.strong("", heading), nodes.inline("", f" ({facts})")), classes=["exercise"]
         )
         folded["open"] = "open" in self.options
+        folded["ids"] = [nodes.make_id(f"exercise-{e.id}")]  # the search leads there
         body = nodes.container()
         self.state.nested_parse(StringList(e.statement.splitlines(), source=str(e.path)), 0, body)
         folded += [*body.children, nodes.literal_block(e.stub, e.stub, language="python")]

@@ -1,8 +1,9 @@
-"""The search: its index, a script that a page loads from a folder too. ``_static/search.js`` ranks; chapters come first.
+"""The search: its index, a script that a page loads from a folder too. ``_static/search.js`` ranks; chapters come before the library.
 
 Sphinx's own index knows pages, not sections, and its results fetch each page for their few lines, which a browser refuses to a page
 that was opened as a file. This one is read from the pages as they were written, so that it says what a reader sees: numbers, references
-and citations as they are printed, short formulas in letters. An entry of the glossary is a section by itself, found by each of its names.
+and citations as they are printed, short formulas in letters. An entry of the glossary is a section by itself, found by each of its names;
+so is a frequent question, with the phrases that users type, and an exercise, and a numbered equation, with the name of its label.
 """
 
 import json
@@ -19,10 +20,13 @@ from numbering import chapter_of
 from plain_formulas import letters
 from sphinx.application import Sphinx
 
+from minirlhf_course.gallery.questions import SAME, STOP, questions
+
 DATA = "_static/search-data.js"
 EQUATIONS = "_static/equations.js"
 DESCRIBED = 160  # letters of a page's description
 GLOSSARY = "glossary"
+PHRASES = {nodes.make_id(f"question-{name}"): question.words for name, question in questions().items()}
 LEFT_OUT = {"script", "style", "pre", "svg", "math", "button", "select", "input", "template"}
 NO_PROSE = {"headerlink", "section-number", "eqno", "library", "proof-marks", "citation", "highlight", "touch-whole", "run-this", "run-rows", "cell_input", "predict-question", "predict-choices", "predict-typed", "predict-lessons"}  # fmt: skip
 VOID = {"br", "img", "hr", "input", "link", "meta", "source", "wbr", "col"}
@@ -42,13 +46,13 @@ class Section:
     text: list[str] = field(default_factory=list)
     terms: set[str] = field(default_factory=set)
     said: list[str] = field(default_factory=list)  # what stands in italics
-    names: list[str] = field(default_factory=list)  # of an entry of the glossary
+    names: list[str] = field(default_factory=list)  # of an entry of the glossary; of a question, what users type
 
     def entry(self) -> list[Any]:
         """As it is written into the index."""
         said = [self.anchor, _joined(self.title), _joined(self.text)]
         if self.names:
-            return [*said, [], self.names]
+            return [*said, sorted(self.terms), self.names]
         known = {name for text in self.said if 2 <= len((name := _joined([text])).split()) <= 4 and name[:1].isalpha()}
         return [*said, sorted(self.terms | known)] if self.terms | known else said
 
@@ -64,7 +68,7 @@ class Reader(HTMLParser):
         self._open: list[tuple[str, str]] = []  # elements: tag, and what they are here
         self._inside: list[Section] = []
         self._formula: list[str] = []
-        self._label, self._naming = "", False
+        self._label, self._number, self._naming = "", "", False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what begins."""
@@ -76,18 +80,15 @@ class Reader(HTMLParser):
         what = ""
         if not self._open:
             what = "page" if tag == "article" else "outside"
+        elif "eqno" in classes and self._is("math div"):
+            what, self._number = "number", ""
         elif self._is("silent") or tag in LEFT_OUT or classes & NO_PROSE or (self.chapter and tag == "table"):
             what = "silent"
         elif "math" in classes and tag in ("span", "div"):
             what, self._formula, self._label = f"math {tag}", [], given.get("id", "")
-        elif tag == "section" and given.get("id", "") not in (
-            "",
-            "proof-content",
-        ):  # a theorem's box is part of its section
-            what = "section"
-            self._inside.append(Section(given.get("id", "")))
-            self.sections.append(self._inside[-1])
-        elif re.fullmatch("h[1-6]", tag) and self._inside:
+        elif _own(tag, given.get("id", "")):
+            what = self._enter(given["id"])
+        elif self._inside and (re.fullmatch("h[1-6]", tag) or (tag == "summary" and self._of_exercise())):
             what = "title"
         elif tag == "em" and self._inside and self.chapter:
             what = "emphasis"
@@ -101,7 +102,7 @@ class Reader(HTMLParser):
         elif tag == "dd" and self.sections and self.sections[-1].names:
             what, self._naming = "meaning", False
             self._inside.append(self.sections[-1])
-        elif tag == "a" and self._inside and "glossary.html#term-" in given.get("href", ""):
+        elif tag == "a" and self._inside and re.match(r"(?:.*glossary\.html)?#term-", given.get("href", "")):
             self._inside[-1].terms.add(given["href"].partition("#")[2])
         if what == "outside":
             return
@@ -126,7 +127,9 @@ class Reader(HTMLParser):
         """Text goes where it stands."""
         if not self._open or self._is("silent"):
             return
-        if self._is("math span", "math div"):
+        if self._is("number"):
+            self._number += data.strip()
+        elif self._is("math span", "math div"):
             self._formula.append(data)
         elif self._is("term"):
             self.sections[-1].names[-1] += data.strip()
@@ -138,6 +141,14 @@ class Reader(HTMLParser):
     def _is(self, *kinds: str) -> bool:
         return any(what in kinds for _, what in self._open)
 
+    def _enter(self, anchor: str) -> str:
+        self._inside.append(Section(anchor))
+        self.sections.append(self._inside[-1])
+        return "section"
+
+    def _of_exercise(self) -> bool:
+        return self._inside[-1].anchor.startswith("exercise-") and not self._inside[-1].title
+
     def _said(self, what: str) -> None:
         tex = "".join(self._formula).strip()
         bare = re.sub(r"^\\[(\[]|\\[)\]]$", "", tex)
@@ -145,6 +156,16 @@ class Reader(HTMLParser):
             self.handle_data(letters(bare) or "…")
         elif self._label.startswith("equation-"):
             self.equations[self._label] = tex
+            name = self._label.removeprefix("equation-eq-").replace("-", " ")
+            around = "".join(self._inside[-1].title) if self._inside else ""
+            self.sections.append(Section(self._label, [f"{self._number} {name}"], [letters(bare) or around]))
+
+
+def _own(tag: str, name: str) -> bool:
+    """Is this element a result of its own? A theorem's box is part of its section."""
+    if tag == "section":
+        return name not in ("", "proof-content")
+    return tag == "details" and name.startswith("exercise-")
 
 
 def _joined(parts: list[str]) -> str:
@@ -162,7 +183,11 @@ def kind(page: str) -> str:
 
 def other_names(meaning: str) -> list[str]:
     """What an entry's text calls "also": names of at most four words, one behind the other."""
-    said = [part for text in re.findall(r"\bAlso ([^.;:]+)", meaning) for part in re.split(r", | and ", text)]
+    said = [
+        part
+        for text in re.findall(r"\b(?:Also|Abbreviated) ([^.;:]+)", meaning)
+        for part in re.split(r", | and ", text)
+    ]
     names = [re.sub(rf"(?<=[{HAN}]) .*", "", part.strip()) for part in said]
     short = re.match(r"([A-Z][A-Za-z]{1,6}):", meaning)  # "DPO: fitting the policy itself …"
     return [*([short[1]] if short else []), *(n for n in names if len(n.split()) <= 4 and not n.startswith("the "))]
@@ -178,6 +203,8 @@ def read(page: str, text: str) -> Reader:
         if section.names:
             section.title = [" · ".join(section.names)]
             section.names = [*section.names, *other_names(_joined(section.text))]
+        elif section.anchor in PHRASES:
+            section.names = list(PHRASES[section.anchor])
     return reader
 
 
@@ -196,9 +223,13 @@ def write(app: Sphinx, exception: Exception | None) -> None:
     known = list(written(app))
     pages = [(one.page, kind(one.page), [s.entry() for s in one.sections]) for one in known if one.sections]
     equations = {f"{one.page}.html#{name}": tex for one in known for name, tex in one.equations.items()}
-    for place, name, data in ((DATA, "Pages", pages), (EQUATIONS, "Equations", equations)):
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        (Path(app.outdir) / place).write_text(f"window.minirlhf{name} = {text};\n", encoding="utf-8")
+    words = {"stop": sorted(STOP), "same": SAME}
+    for place, data in ((DATA, {"Pages": pages, "Words": words}), (EQUATIONS, {"Equations": equations})):
+        lines = [
+            f"window.minirlhf{name} = {json.dumps(value, ensure_ascii=False, separators=(',', ':'))};\n"
+            for name, value in data.items()
+        ]
+        (Path(app.outdir) / place).write_text("".join(lines), encoding="utf-8")
 
 
 def words(node: nodes.Node) -> Iterator[str]:

@@ -78,6 +78,9 @@ _SAME = """
     identical alike
     flat stuck plateau plateaus stagnates
     spike spikes jump jumps leap leaps explode explodes
+    high large big huge
+    0 zero
+    logps logp logprob logprobs
 """
 #: Synonyms in a search: each word is mapped to the first word of its line.
 SAME = {word: line.split()[0] for line in _SAME.splitlines() for word in line.split()}
