@@ -50,12 +50,16 @@ LOOK = r"""(() => {
     title: document.title,
   };
 })()"""
+# Nothing is cut at the width of a phone; the displayed formulas of the one page, which is made for print, scroll.
 PHONE = r"""(() => {
   const block = "p, li, td, th, dd, dt, figcaption, summary, h1, h2, h3";
   const right = (e) => e.getBoundingClientRect().right;
-  return [...document.querySelectorAll("mjx-container:not([display=true])")]
+  const inline = [...document.querySelectorAll("mjx-container:not([display=true])")]
     .filter((e) => e.getBoundingClientRect().width && e.closest(block) && right(e) > right(e.closest(block)) + 1)
     .map((e) => e.closest(block).textContent.trim().slice(0, 50));
+  const displayed = !window.minirlhfTypeset ? [] : [...document.querySelectorAll("div.math > mjx-container")].filter((e) => e.scrollWidth > e.clientWidth + 1)
+    .map((e) => (e.closest("[id]") || document.body).id + ", by " + (e.scrollWidth - e.clientWidth) + " pixels");
+  return [...inline, ...displayed];
 })()"""
 # How a page is set: nothing is cut without a sign, no comma falls to the next line, a box's title is as wide as the box.
 SET = r"""(() => {
@@ -170,7 +174,7 @@ def faults(browser: Browser, base: str, folder: Path, pages: Sequence[str]) -> d
         browser.resize(390, 844)
         overflow = browser.ask(OVERFLOW)
         found[page] = _of_one(look, heard.complaints, heard.requests, base, overflow)
-        found[page] += [f"formula in a line wider than a phone: {text}" for text in browser.ask(PHONE)]
+        found[page] += [f"formula wider than a phone: {text}" for text in browser.ask(PHONE)]
         found[page] += badly + [f"on a phone: {text}" for text in browser.ask(SET)]
         found[page] += _links(look, base, folder)
         browser.resize(1280, 900)

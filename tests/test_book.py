@@ -1474,7 +1474,14 @@ FAULTY = {
     "inline.html": (
         MATHJAX + "<meta name='viewport' content='width=device-width'><style>body {overflow: hidden}</style>",
         f"<p>as \\({'x+' * 60}x\\) says</p>",
-        "formula in a line wider than a phone",
+        "formula wider than a phone: as",
+    ),
+    "displayed.html": (
+        MATHJAX
+        + "<meta name='viewport' content='width=device-width'><style>mjx-container {display: block; overflow: auto}</style>"
+        + "<script>window.minirlhfTypeset = () => {}</script>",
+        f'<div class="math more-right">\\[{"x+" * 20}x\\]</div>',
+        "formula wider than a phone: , by",
     ),
     "across.html": (
         "",
