@@ -62,7 +62,7 @@ def _critic():
 
 
 with_a_critic = Ask(
-    "PPO with λ = .95 has a critic that was trained alone for eight of the 28 rollouts. Is its final policy right more often than the final policy of a run without a critic, over five seeds?",
+    "PPO with λ = .95 has a critic that was trained alone for eight of the 28 rollouts. A run without a critic has the same learning rate, which was tuned for neither. Is its final policy right more often than the final policy of this other run, over five seeds?",
     {
         "more often": "The critic assigns credit to the first word. But nearly everything depends on this one word, and over many completions the reward alone also shows which word is better. Without a critic {without:.3f} of the completions are right at the end, so no gain can exceed {room:.3f}.",
         "no significant difference": "",
