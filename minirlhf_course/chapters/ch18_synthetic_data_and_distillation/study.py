@@ -1,7 +1,7 @@
-"""Students that cannot represent their teacher, and generations of models: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study`` (about two minutes).
+"""Students that cannot represent their teacher, and generations of models: ``python -m minirlhf_course.chapters.ch18_synthetic_data_and_distillation.study`` (about four minutes).
 
-Ten seeds. Every distillation method with the same number of tokens, for a student that cannot see the first word; a higher temperature, and more of
-the teacher's probabilities; collapse of a categorical and of a normal distribution, beside their laws. Writes ``study.json``.
+Ten seeds. Every distillation method with the same number of tokens, for a student that cannot see the first word; both directions of the KL with
+either writer, each at three learning rates; a higher temperature, and more of the teacher's probabilities; collapse of a categorical and of a normal distribution, beside their laws. Writes ``study.json``.
 """
 
 from minirlhf.recipes.distill import DISTILLATIONS
@@ -20,6 +20,27 @@ MORE = {
     "top_4_kd": (DISTILLATIONS["top_k_kd"].with_(k=4), True, 0),
 }
 AT = (1, 10, 20)
+#: Both directions of the KL with either writer, and the reverse one with both parts of the gradient.
+DIRECTIONS = {
+    "given_forward": DISTILLATIONS["kd"],
+    "own_forward": DISTILLATIONS["kd"].with_(own_answers=1.0),
+    "given_reverse": DISTILLATIONS["on_policy_kd"].with_(own_answers=0.0),
+    "own_reverse": DISTILLATIONS["on_policy_kd"],
+    "both_parts": DISTILLATIONS["minillm"],
+}
+RATES = {"slow": 0.02, "middle": 0.05, "fast": 0.15}  # the middle one is that of all other students
+
+
+def directions(seed: int, steps: int = 400) -> dict[str, float]:
+    """Return where the forgetful student ends, by direction, writer and learning rate."""
+    world, numbers = Sayings(), {}
+    for speed, rate in RATES.items():
+        for name, recipe in DIRECTIONS.items():
+            student = WordTable(world, forgetful=True, seed=seed)
+            distil(student, recipe, seed=seed, steps=steps, lr=rate)
+            found = standing(student)
+            numbers |= {f"{name}_{speed}_{key}": found[key] for key in ("clean", "favourite", "forward", "reverse")}
+    return numbers
 
 
 def one_seed(seed: int, steps: int = 400, families: int = generations.FAMILIES) -> dict[str, float]:
@@ -39,7 +60,8 @@ def one_seed(seed: int, steps: int = 400, families: int = generations.FAMILIES) 
             numbers[f"{way}_diversity_{g}"] = float(generations.diversity(models[g - 1]).mean()) / whole
             numbers[f"{way}_outcomes_{g}"] = float((models[g - 1] > 0).sum(-1).double().mean())
     last = generations.variances(seed=seed, count=2 * families)[-1]
-    return numbers | {"variance_mean": float(last.mean()), "variance_median": float(last.median())}
+    numbers |= {"variance_mean": float(last.mean()), "variance_median": float(last.median())}
+    return numbers | directions(seed, steps)
 
 
 def probe() -> dict[str, float | str]:
