@@ -137,7 +137,8 @@ def _is_number(text: str) -> bool:
 def _range(numbers: list[float], form: str) -> str:
     """``"1.94 to 2.05"``, ``"3 to 9 %"``, or one number if all print alike."""
     percent = form.endswith("%")
-    low, high = (f"{x * (100 if percent else 1) + 0.0:{form.replace('%', 'f')}}" for x in (min(numbers), max(numbers)))
+    form = form.replace("%", "f").replace(".", "z.", 1)  # no sign before what rounds to 0
+    low, high = (f"{x * (100 if percent else 1):{form}}" for x in (min(numbers), max(numbers)))
     return f"{low if low == high else f'{low} to {high}'}{' %' if percent else ''}".replace("-", "−")
 
 
