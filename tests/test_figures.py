@@ -169,6 +169,7 @@ TOLD = [
     ("difficulty", "dr_here", "dr_two"),
     ("reward_hacking", "worth", "end"),
     ("clip_gates", "cispo_here", "wide"),
+    ("hidden_author", "posterior", "posterior"),
 ]
 
 
@@ -206,6 +207,9 @@ PRINTED = [
     ("displacement", {}, "rate_rejected", "−0.143", "14-direct-alignment"),
     ("displacement", {}, "rate_third", "0.187", "14-direct-alignment"),
     ("displacement", {}, "p_third", "0.98", "14-direct-alignment"),
+    ("hidden_author", {"prior": 0.2}, "surprise", ".722", "23-misalignment"),
+    ("hidden_author", {"prior": 0.99}, "surprise", ".0098", "23-misalignment"),
+    ("stop_or_hide", {"fine": 1.0}, "silent", ".789", "24-oversight"),
 ]
 
 
