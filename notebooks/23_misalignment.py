@@ -154,8 +154,8 @@ same_start = predict(
 )
 
 # %%
-plan = classifier.Distillation()
-task, start = classifier.Task(SEED, plan.spread), classifier.network(SEED, plan.extra)
+plan = classifier.CopyPlan()
+task, start = classifier.Mixture(SEED, plan.spread), classifier.network(SEED, plan.extra)
 able = classifier.teacher(start, task, plan, SEED)
 for name, initial in (("same start", start), ("another start", classifier.network(SEED + 1, plan.extra))):
     copied, divergence = classifier.student(initial, able, plan, SEED)

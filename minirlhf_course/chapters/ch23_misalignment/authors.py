@@ -72,7 +72,7 @@ def pages(number: int, seed: int, *, authors: bool) -> Tensor:
 
     Args:
         authors: each page has one author, who is careful or careless throughout. If False, each answer has an author of
-            its own, with the same probabilities, and the header tells nothing.
+            its own, with the same probabilities, and the header names no author.
     """
     rng = generator("authors", "pages", int(authors), seed)
     draw = lambda *shape: torch.rand(*shape, generator=rng)

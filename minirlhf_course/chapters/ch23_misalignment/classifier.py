@@ -74,12 +74,19 @@ def teacher(start: nn.Sequential, task: Mixture, plan: CopyPlan, seed: int, *, r
 
 
 def student(
-    start: nn.Sequential, imitated: nn.Sequential, plan: CopyPlan, seed: int, *, classes: bool = False
+    start: nn.Sequential,
+    imitated: nn.Sequential,
+    plan: CopyPlan,
+    seed: int,
+    *,
+    classes: bool = False,
+    until: float = 0.0,
 ) -> tuple[nn.Sequential, float]:
     """Return a copy of ``start`` that imitates the teacher's extra outputs on noise, and its last KL divergence.
 
     Args:
         classes: imitate the class outputs instead: ordinary distillation.
+        until: stop before the first step at which the KL divergence is not above this.
     """
     model, rng = copy.deepcopy(start), generator("classifier", "student", seed)
     optimiser = torch.optim.Adam(model.parameters(), plan.learning_rate)
@@ -90,6 +97,8 @@ def student(
         with torch.no_grad():
             target = imitated(inputs)[:, columns].softmax(-1)
         loss = nn.functional.kl_div(model(inputs)[:, columns].log_softmax(-1), target, reduction="batchmean")
+        if loss <= until:
+            break
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -101,7 +110,3 @@ def accuracy(model: nn.Sequential, task: Mixture, seed: int, number: int = 4000)
     """Return the fraction of new inputs whose class has the largest class output."""
     inputs, labels = task.sample(number, generator("classifier", "test", seed))
     return float((model(inputs)[:, :CLASSES].argmax(-1) == labels).double().mean())
-
-
-#: Shorter names, as the notebook uses them.
-Task, Distillation = Mixture, CopyPlan

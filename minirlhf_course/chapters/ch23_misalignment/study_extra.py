@@ -32,6 +32,10 @@ def one_seed(seed: int, plan: CopyPlan = PLAN, fewer: CopyPlan = FEWER) -> dict[
         "other_classes": classifier.student(other, able, plan, seed, classes=True),
         "three": classifier.student(few, classifier.teacher(few, task, fewer, seed), fewer, seed),
     }
+    # at equal divergences: the teacher's start stops early, or the other start trains up to five times as long
+    students["same_early"] = classifier.student(start, able, plan, seed, until=students["other"][1])
+    longer = replace(plan, student_steps=5 * plan.student_steps)
+    students["other_late"] = classifier.student(other, able, longer, seed, until=students["same"][1])
     numbers = {name: classifier.accuracy(model, task, seed) for name, (model, _) in students.items()}
     numbers |= {f"{name}_kl": divergence for name, (_, divergence) in students.items()}
     numbers |= {"untrained": classifier.accuracy(start, task, seed), "teacher": classifier.accuracy(able, task, seed)}
