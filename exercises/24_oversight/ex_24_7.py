@@ -12,7 +12,7 @@
 #
 # There are four kinds of completions. **Honest work** passes in 60 % of the cases; the thought monitor flags 5 % of it and the action monitor 15 %. A **spoken cheat** always passes, and the two flag 95 % and 60 %. A **silent cheat** always passes, and they flag 5 % and 60 %. **Giving up** never passes and is never flagged.
 #
-# The last test trains a policy over the four kinds with your reward, by 150 steps of policy gradient on 64 sampled completions each (advantages are centred and divided by their standard deviation). It begins with about 60 % honest work, 20 % spoken and 2 % silent cheats, and 18 % giving up. There are eight seeds, each paired with our run. The curve is the fraction of honest work, exactly. You pass if the lower end of the 95 % interval of (your final value − ours) is above −0.1.
+# The last test trains a policy over the four kinds with your reward, by 150 steps of policy gradient on 64 sampled completions each (advantages are centred and divided by their standard deviation). It begins with about 60 % honest work, 20 % spoken and 2 % silent cheats, and 18 % giving up. There are eight seeds, each paired with our run. The curve is the fraction of honest work, exactly. You pass if the lower end of the 95 % interval of (your final value − ours) is above −0.03.
 
 # %% [given]
 import torch
@@ -122,7 +122,7 @@ def pays(sub, draw):
         "Compute the two limits of the fine from the rates of the statement. Near a limit two kinds have nearly the same mean reward, and training separates them slowly.",
     ),
     seeds=8,
-    bar=0.1,
+    bar=0.03,
     what="the fraction of honest work",
     alike=("reward",),
     also=(by_itself,),
@@ -178,6 +178,12 @@ def reward(passed, thought, action):
 # says: giving up earns
 def reward(passed, thought, action):
     return passed - 20.0 * action
+
+
+# %% [mutant] a fine just above its lower limit
+# caught by: learns
+def reward(passed, thought, action):
+    return passed - action
 
 
 # %% [mutant] relative to the others
