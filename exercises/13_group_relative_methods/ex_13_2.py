@@ -76,21 +76,22 @@ def punishment(sub, draw):
     lengths = torch.arange(1, limit + 6).double()
     charged = [sum(limit - cache < t <= limit for t in range(1, n + 1)) for n in range(1, limit + 6)]
     over = lengths - (limit - cache)
-    expect(
-        sub.soft_punishment(lengths, limit, cache),
-        -torch.tensor(charged, dtype=torch.float64) / cache,
-        what="the punishment",
-        given={"lengths": lengths, "limit": limit, "cache": cache},
-        mistakes={
-            "it goes on falling beyond the limit": -(over / cache).clamp(min=0),
-            "it begins one token too early": -((over + 1) / cache).clamp(0.0, 1.0),
-            "short completions are rewarded": -(over / cache).clamp(max=1.0),
-            "it begins at the first token": -(lengths / limit).clamp(max=1.0),
-            "the line begins at the limit, and it should end there": -((lengths - limit) / cache).clamp(0.0, 1.0),
-            "it is a reward: the sign is missing": (over / cache).clamp(0.0, 1.0),
-            "the line has the slope of the limit, not of the cache": -(over.clamp(min=0) / limit).clamp(max=1.0),
-        },
-    )
+    for tokens in (lengths, lengths.long()):
+        expect(
+            sub.soft_punishment(tokens, limit, cache),
+            -torch.tensor(charged, dtype=torch.float64) / cache,
+            what="the punishment",
+            given={"lengths": tokens, "limit": limit, "cache": cache},
+            mistakes={
+                "it goes on falling beyond the limit": -(over / cache).clamp(min=0),
+                "it begins one token too early": -((over + 1) / cache).clamp(0.0, 1.0),
+                "short completions are rewarded": -(over / cache).clamp(max=1.0),
+                "it begins at the first token": -(lengths / limit).clamp(max=1.0),
+                "the line begins at the limit, and it should end there": -((lengths - limit) / cache).clamp(0.0, 1.0),
+                "it is a reward: the sign is missing": (over / cache).clamp(0.0, 1.0),
+                "the line has the slope of the limit, not of the cache": -(over.clamp(min=0) / limit).clamp(max=1.0),
+            },
+        )
 
 
 def sampling(draw):
