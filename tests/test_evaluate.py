@@ -59,6 +59,13 @@ def test_measure_one_reply_equals_evaluate():
     assert numbers["win rate"]["value"] == pytest.approx(sum(wins) / len(wins))
 
 
+def test_evaluate_completions_do_not_depend_on_batch_size():
+    whole, split = (
+        evaluate(POLICY, PROBLEMS, length, tokenizer=WORDS, sampling=SAMPLING, batch_size=size) for size in (None, 2)
+    )
+    assert split.completions == whole.completions
+
+
 def test_measure_rewards_of_0_and_1_are_accuracy():
     numbers = measured(begins_right)
     right = evaluate(POLICY, PROBLEMS, begins_right, tokenizer=WORDS, sampling=SAMPLING).rewards.sum().item()

@@ -26,7 +26,7 @@ from minirlhf.recipes.parts import (
 from minirlhf.trainers.loop import TrainingLoop
 from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.policy_update import policy_losses, update_policy, value_losses
-from minirlhf.trainers.rollouts import add_ref_logps_and_values, recompute_old_logps
+from minirlhf.trainers.rollouts import add_ref_logps_and_values, in_micro_batches, recompute_old_logps
 
 WORDS = ("one", "two", "three", "go", "stop")
 PROBLEMS = [Problem(conversation(text)) for text in ("go", "stop", "go one", "go two")]
@@ -91,6 +91,18 @@ def library_loss(policy, critic, graded, recipe, micro=None):
     ]
     assert len(losses) == 2 * -(-8 // (micro or 8))
     return sum(losses)
+
+
+def test_add_ref_logps_and_values_micro_batches_change_nothing(world):
+    _, reference, critic, graded = world
+    whole = add_ref_logps_and_values(graded, reference, critic, 0.7)
+    split = add_ref_logps_and_values(graded, reference, critic, 0.7, micro_batch_size=3)
+    for name in ("ref_logps", "values"):
+        torch.testing.assert_close(getattr(split, name), getattr(whole, name), rtol=0, atol=1e-12)
+    sizes = []
+    inputs = graded.rollout.input_ids, graded.rollout.attention_mask
+    in_micro_batches(lambda _, ids, mask: sizes.append(len(ids)) or ids, 3, reference, *inputs)
+    assert sizes == [3, 3, 2]
 
 
 @pytest.mark.parametrize("micro", [1, 3, 5])

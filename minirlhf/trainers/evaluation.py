@@ -158,6 +158,7 @@ def candidates(
     num_generations: int,
     seed: int = 0,
     prompt_keys: Sequence[str] | None = None,
+    batch_size: int | None = None,
 ) -> Candidates:
     """Sample ``num_generations`` completions of every problem and grade them. Two policies with the same seed use the
     same random numbers.
@@ -165,20 +166,28 @@ def candidates(
     Args:
         prompt_keys: as for :func:`~minirlhf.models.sampling.sample`; if the problems are one batch of several, use
             :func:`names_of`.
+        batch_size: problems sampled at once; None: all. The completions do not depend on it.
 
     Raises:
         UserError: not one completion could be graded; it says what happened first.
     """
-    rollout = sample(
-        policy,
-        [encode_prompt(tokenizer, p.prompt) for p in problems],
-        sampling=sampling,
-        num_generations=num_generations,
-        eos_token_id=end_tokens(tokenizer, policy).ids,
-        pad_token_id=tokenizer.pad_token_id,
-        seed=seed,
-        prompt_keys=prompt_keys,
-    )
+    prompts = [encode_prompt(tokenizer, p.prompt) for p in problems]
+    keys = default_prompt_keys(prompts) if prompt_keys is None else prompt_keys
+    size = batch_size or len(prompts) or 1
+    parts = [
+        sample(
+            policy,
+            prompts[first : first + size],
+            sampling=sampling,
+            num_generations=num_generations,
+            eos_token_id=end_tokens(tokenizer, policy).ids,
+            pad_token_id=tokenizer.pad_token_id,
+            seed=seed,
+            prompt_keys=keys[first : first + size],
+        )
+        for first in range(0, len(prompts) or 1, size)
+    ]
+    rollout = parts[0] if len(parts) == 1 else Rollout.concatenate(parts, tokenizer.pad_token_id)
     texts = completion_texts(rollout, tokenizer)
     asked = with_generation_prompts(tokenizer, problems)
     repeated_problems = [problem for problem in asked for _ in range(num_generations)]
@@ -197,16 +206,21 @@ def evaluate(
     sampling: Sampling,
     ref_model: nn.Module | None = None,
     seed: int = 0,
+    batch_size: int | None = None,
 ) -> Evaluation:
     """Sample one completion per problem and measure it. Two policies with the same seed use the same random numbers.
 
     The KL is the sum over the sampled prefix of the exact divergence between the two next-token distributions (at
     temperature 1): it has the same expectation as the log-ratio, with less variance.
 
+    Args:
+        batch_size: as for :func:`candidates`.
+
     Raises:
         UserError: not one completion could be graded; it says what happened first.
     """
-    sampled = candidates(policy, problems, reward, tokenizer=tokenizer, sampling=sampling, num_generations=1, seed=seed)
+    options: dict[str, Any] = {"tokenizer": tokenizer, "sampling": sampling, "num_generations": 1, "seed": seed}
+    sampled = candidates(policy, problems, reward, **options, batch_size=batch_size)
     rollout, texts = sampled.rollout, [text for (text,) in sampled.completions]
     kl = None
     if ref_model is not None:

@@ -122,7 +122,7 @@ def train_offline(
     if recipe.needs.reference:
         if ref_model is not None:
             require_same_vocabulary(model, ref_model)
-        data.precompute_ref_logps(ref_model or reference_of(model))
+        data.precompute_ref_logps(ref_model or reference_of(model), config.micro_batch_size)
     data.context(model, torch.arange(len(data))[:2], {})  # raises where a margin or a score is missing
     config = config.for_examples(len(data))
     loop = TrainingLoop(
@@ -168,6 +168,7 @@ class EvalPreferences:
 
     Args:
         recipe, ref_model, pad_token_id: as for :func:`train_offline`.
+        micro_batch_size: examples per forward pass; None: 64.
     """
 
     def __init__(
@@ -177,23 +178,25 @@ class EvalPreferences:
         ref_model: nn.Module,
         *,
         pad_token_id: int,
+        micro_batch_size: int | None = None,
     ) -> None:
+        self._rows = micro_batch_size or 64
         metrics_recipe = replace(recipe, context=())  # the loss itself is not computed
         self._data = _PreferenceDataset(
             convert_examples(examples, recipe.needs.record, recipe.name), metrics_recipe, pad_token_id
         )
         if recipe.needs.reference:
-            self._data.precompute_ref_logps(ref_model)
+            self._data.precompute_ref_logps(ref_model, micro_batch_size)
 
     def __len__(self) -> int:
         return len(self._data)
 
     @torch.no_grad()
-    def measure(self, model: nn.Module, batch_size: int = 64) -> dict[str, float]:
+    def measure(self, model: nn.Module) -> dict[str, float]:
         """Return the metrics of :func:`train_offline`, without the loss, over all examples."""
         rows = torch.arange(len(self))
         with evaluating(model):
-            outputs = [self._data.record(model, part)[1:] for part in rows.split(batch_size)]
+            outputs = [self._data.record(model, part)[1:] for part in rows.split(self._rows)]
         return self._data.compute_metrics(rows, outputs)
 
 
@@ -229,10 +232,11 @@ class _PreferenceDataset:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def precompute_ref_logps(self, reference: nn.Module) -> None:
-        """Compute the reference's log-probability of every completion."""
+    def precompute_ref_logps(self, reference: nn.Module, micro_batch_size: int | None = None) -> None:
+        """Compute the reference's log-probability of every completion, ``micro_batch_size`` examples at a time."""
         completions = [completion for example in self.examples for completion in example.completions] + self.other
-        logps = reference_logps(reference, completions, pad_token_id=self.pad)
+        rows = {} if micro_batch_size is None else {"batch_size": micro_batch_size * self.width}
+        logps = reference_logps(reference, completions, pad_token_id=self.pad, **rows)
         num_own = len(self) * self.width
         self.reference, self.other_reference = logps[:num_own].view(-1, self.width), logps[num_own:]
 

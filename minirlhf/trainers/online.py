@@ -158,8 +158,10 @@ def train_in_env(
         if loop.step == 0 and not quiet and not all_rollouts.rollout.terminated.any():
             log.warning("%s: %s", recipe.name, check_eos(world, all_rollouts.rollout, config))
         if recipe.update.decoupled:
-            graded = recompute_old_logps(graded, model, config.temperature)
-        graded = add_ref_logps_and_values(graded, ref_model, parts.get("critic"), config.temperature)
+            graded = recompute_old_logps(graded, model, config.temperature, config.micro_batch_size)
+        graded = add_ref_logps_and_values(
+            graded, ref_model, parts.get("critic"), config.temperature, config.micro_batch_size
+        )
         shaped, texts = recipe.collect(graded), None
         if recipe.update.ptx_coef and pretraining:
             rows = batch_indices(len(pretraining), config.batch_size * config.num_generations, step, config.seed)

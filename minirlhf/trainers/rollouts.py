@@ -178,27 +178,45 @@ def collect_rollouts(
     return all_rollouts, all_rollouts.select_groups(group_indices) if frac_kept else rounds[0], frac_kept
 
 
+def in_micro_batches(
+    read: Callable[..., Tensor], size: int, model: nn.Module, input_ids: Tensor, attention_mask: Tensor, *rest: Any
+) -> Tensor:
+    """Return ``read(model, input_ids, attention_mask, *rest)``, computed for ``size`` rows at a time."""
+    parts = zip(input_ids.split(size), attention_mask.split(size), strict=True)
+    return torch.cat([read(model, *part, *rest) for part in parts])
+
+
 @torch.no_grad()
-def recompute_old_logps(graded: ScoredRollout, model: nn.Module, temperature: float) -> ScoredRollout:
+def recompute_old_logps(
+    graded: ScoredRollout, model: nn.Module, temperature: float, micro_batch_size: int | None = None
+) -> ScoredRollout:
     """Return the rollout with the current policy's log-probabilities as ``old_logps``."""
-    rollout = graded.rollout
-    logps = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature)
+    rollout, read = graded.rollout, partial(in_micro_batches, completion_logps, micro_batch_size or len(graded.rollout))
+    logps = read(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1], temperature)
     return replace(graded, rollout=replace(rollout, old_logps=torch.where(rollout.mask, logps, 0.0)))
 
 
 @torch.no_grad()
 def add_ref_logps_and_values(
-    graded: ScoredRollout, ref_model: nn.Module | None, critic: nn.Module | None, temperature: float
+    graded: ScoredRollout,
+    ref_model: nn.Module | None,
+    critic: nn.Module | None,
+    temperature: float,
+    micro_batch_size: int | None = None,
 ) -> ScoredRollout:
     """Return the rollout with the reference's log-probabilities and the critic's values; a missing model adds nothing.
 
-    The greedy completions get the reference's log-probabilities.
+    The greedy completions get the reference's log-probabilities. The logits of a whole rollout may need more memory
+    than the update, so the models read ``micro_batch_size`` rows at a time.
     """
-    rollout, greedy = graded.rollout, graded.greedy
-    inputs = rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1]
-    return replace(
-        graded,
-        ref_logps=None if ref_model is None else completion_logps(ref_model, *inputs, temperature),
-        values=None if critic is None else completion_values(critic, *inputs),
-        greedy=None if greedy is None else add_ref_logps_and_values(greedy, ref_model, None, temperature),
-    )
+    read_logps: Callable[..., Tensor]
+    read_values: Callable[..., Tensor]
+    inputs = graded.rollout.input_ids, graded.rollout.attention_mask, graded.rollout.mask.shape[1]
+    read_logps, read_values, greedy = completion_logps, completion_values, graded.greedy
+    if micro_batch_size is not None:
+        read_logps, read_values = (partial(in_micro_batches, f, micro_batch_size) for f in (read_logps, read_values))
+    ref_logps = None if ref_model is None else read_logps(ref_model, *inputs, temperature)
+    values = None if critic is None else read_values(critic, *inputs)
+    if greedy is not None:
+        greedy = add_ref_logps_and_values(greedy, ref_model, None, temperature, micro_batch_size)
+    return replace(graded, ref_logps=ref_logps, values=values, greedy=greedy)

@@ -63,7 +63,7 @@ def run_sft(
         task=task,
     )
     with run.computing():
-        measure = lambda: {"loss": mean_nll(run.model, run.held, pad_token_id=run.pad)}
+        measure = lambda: {"loss": mean_nll(run.model, run.held, pad_token_id=run.pad, batch_size=run.eval_rows)}
         before, kwargs = run.measured(measure), run.watching(measure)
         train_sft(run.model, run.train, run.config, pad_token_id=run.pad, of=objective, **kwargs)
         after = run.measured(measure)
@@ -112,7 +112,9 @@ def run_distill(
     teacher_model = run.reference(teacher, "teacher")
     print(describe_distillation(recipe))
     with run.computing():
-        measure = partial(divergence_on_batch, run.model, teacher_model, run.held, pad_token_id=run.pad)
+        measure = partial(
+            divergence_on_batch, run.model, teacher_model, run.held, pad_token_id=run.pad, batch_size=run.eval_rows
+        )
         before, kwargs = run.measured(measure), run.watching(measure)
         eos_ids = end_tokens(run.tokenizer, run.model).ids
         train_distill(
@@ -167,7 +169,8 @@ def run_offline(
     run = prepare(source, data, texts, encode, config, given=given, resume=resume, asks=dependencies, idle=unused)
     ref_model = run.reference(reference)
     fixed = ref_model or adapters.reference_of(run.model)
-    evaluation = EvalPreferences(run.held, recipe, fixed, pad_token_id=run.pad) if run.held else None
+    options: dict[str, Any] = {"pad_token_id": run.pad, "micro_batch_size": run.config.micro_batch_size}
+    evaluation = EvalPreferences(run.held, recipe, fixed, **options) if run.held else None
     measure = lambda: {} if evaluation is None else evaluation.measure(run.model)
     print(describe_preference(recipe))
     with run.computing():
@@ -225,6 +228,7 @@ class GradedRun:
                 device=device,
                 reward_aggregation=source.reward_aggregation,
                 thoughts=parse_tags(source.thought_tags),
+                batch_size=config.micro_batch_size or 256,
             )
         problems_for = (lambda task, split: with_references(task, task_problems(task, split))) if own else task_problems
         run: Prepared[Problem] = prepare(
@@ -249,8 +253,10 @@ class GradedRun:
         config, held = run.config, run.held[:256]
 
         def score() -> Evaluation:
-            sampling = config.sampling()
-            return evaluate(run.model, held, reward, tokenizer=run.tokenizer, sampling=sampling, seed=config.seed)
+            # If the memory is so scarce that the user splits the batch, no more rows are sampled than in training.
+            size = None if config.micro_batch_size is None else config.batch_size * config.num_generations
+            options: dict[str, Any] = {"tokenizer": run.tokenizer, "sampling": config.sampling(), "seed": config.seed}
+            return evaluate(run.model, held, reward, **options, batch_size=size)
 
         with run.computing():
             before = score() if held else None

@@ -35,11 +35,12 @@ def grading(
     device: torch.device,
     reward_aggregation: str = "mean",
     thoughts: ThoughtTags = THOUGHTS,
+    batch_size: int = 256,
 ) -> tuple[Reward, str]:
     """Return the reward function and a string that identifies it.
 
-    It is a grader by name, a function in a file, or reward models by their folders. A grader by name reads the answer
-    after the thought between the tags ``thoughts``.
+    It is a grader by name, a function in a file, or reward models by their folders, which read ``batch_size``
+    completions at a time. A grader by name reads the answer after the thought between the tags ``thoughts``.
 
     Raises:
         UserError: neither or both of ``grader`` and ``reward_model`` are given, or the named one does not exist.
@@ -63,7 +64,7 @@ def grading(
     if reward_model is not None:
         folders = [named.model_folder(Path(name)) for name in reward_model.split(",")]
         loaded = [RewardModel.load_with_tokenizer(folder) for folder in folders]
-        rewards = [model_reward(model.to(device), tokenizer) for model, tokenizer in loaded]
+        rewards = [model_reward(model.to(device), tokenizer, batch_size=batch_size) for model, tokenizer in loaded]
         identity = " and ".join(f"reward model {start.model_digest(model)}" for model, _ in loaded)
         if len(rewards) == 1:
             return rewards[0], identity

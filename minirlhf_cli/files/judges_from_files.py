@@ -67,7 +67,7 @@ def run_reward(
         return _finish_regression(run)
     held_out = pairs_of(run.held)
     with run.computing():
-        accuracy_on = partial(pair_accuracy, run.model, pad_token_id=run.pad)
+        accuracy_on = partial(pair_accuracy, run.model, pad_token_id=run.pad, batch_size=run.eval_rows)
         kwargs = run.watching(lambda: {"accuracy": accuracy_on(held_out)})
         train_reward(
             run.model, run.train, run.config, pad_token_id=run.pad, language_model=head.language_model, **kwargs
@@ -92,11 +92,10 @@ def _finish_regression(run: Prepared[PreferenceExample]) -> dict[str, Any]:
     held_pairs = pairs_of(run.held)
 
     def measure() -> dict[str, float]:
-        predicted, rating = rating_predictions(run.model, run.held, pad_token_id=run.pad).unbind(-1)
+        rows: dict[str, int] = {"pad_token_id": run.pad, "batch_size": run.eval_rows}
+        predicted, rating = rating_predictions(run.model, run.held, **rows).unbind(-1)
         measured = {"loss": float((predicted - rating).square().mean())}
-        return measured | (
-            {"accuracy": pair_accuracy(run.model, held_pairs, pad_token_id=run.pad)} if held_pairs else {}
-        )
+        return measured | ({"accuracy": pair_accuracy(run.model, held_pairs, **rows)} if held_pairs else {})
 
     with run.computing():
         train_reward(run.model, run.train, run.config, pad_token_id=run.pad, **run.watching(measure))
@@ -165,7 +164,8 @@ def run_orm(
     run = prepare(source, read(source, config.seed), texts, judged, config, given=given, resume=resume, head=head)
 
     def accuracy() -> float:
-        scores = token_scores(run.model, [e.chosen for e in run.held], pad_token_id=run.pad)
+        completions = [e.chosen for e in run.held]
+        scores = token_scores(run.model, completions, pad_token_id=run.pad, batch_size=run.eval_rows)
         return sum((float(s[-1]) > 0) == e.desirable for s, e in zip(scores, run.held, strict=True)) / len(run.held)
 
     with run.computing():
@@ -198,7 +198,8 @@ def run_prm(
         start.log_unused_options(unused_options(config, {"neutral": "every step is right or wrong"}, given))
 
     def predictions() -> list[tuple[bool, bool]]:
-        scores = token_scores(run.model, [e.tokens for e in run.held], pad_token_id=run.pad)
+        completions = [e.tokens for e in run.held]
+        scores = token_scores(run.model, completions, pad_token_id=run.pad, batch_size=run.eval_rows)
         steps = zip(scores, run.held, strict=True)
         return [
             (float(s[end]) > 0, label > 0)
@@ -263,7 +264,9 @@ def run_judge(
     run = prepare(source, (train, held_out), texts, encode_all, config, given=given, resume=resume)
     comparisons = held_out.comparisons() if len(held_out) else []
     with run.computing():
-        kwargs = run.watching(lambda: {"loss": mean_nll(run.model, run.held, pad_token_id=run.pad)})
+        kwargs = run.watching(
+            lambda: {"loss": mean_nll(run.model, run.held, pad_token_id=run.pad, batch_size=run.eval_rows)}
+        )
         train_sft(run.model, run.train, run.config, pad_token_id=run.pad, name="judge", **kwargs)
         if not comparisons:
             return run.finish()

@@ -92,6 +92,11 @@ class Prepared(Generic[E]):
         """The id of the padding token."""
         return int(self.tokenizer.pad_token_id)
 
+    @property
+    def eval_rows(self) -> int:
+        """Rows per forward pass on the held-out examples: those of a training step, or 64 if its batch is not split."""
+        return int(self.config.micro_batch_size or 64)
+
     def reference(self, given: Reference | None, role: str = "reference") -> Any:
         """Return the reference model on the policy's device, or None if there is none.
 
