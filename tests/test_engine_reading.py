@@ -15,6 +15,7 @@ from minirlhf.engine.decoding import is_written_out
 from minirlhf.engine.packing import Packed, bucket_by_length, can_share_prefixes, packs
 from minirlhf.models.forward import completion_logits, completion_logps
 from minirlhf.models.heads import RewardModel, ValueModel
+from minirlhf.models.sampling import Sampling, sample
 
 WIDTH = 9
 
@@ -403,6 +404,16 @@ def test_packs_in_bfloat16(free_calls, spread):
     big = {**ARCHITECTURES["Llama"], "vocab_size": 32_000, "hidden_size": 64, "initializer_range": spread}
     torch.manual_seed(0)
     assert packs(transformers.LlamaForCausalLM(transformers.LlamaConfig(**big)).bfloat16(), batch()[0])
+
+
+def test_fast_paths_hold_under_autocast_with_weights_in_32_bits(free_calls):
+    model = build("Llama")
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        assert packs(model, batch()[0]) and is_written_out(model)
+        sampling = Sampling(max_completion_length=8)
+        rollout = sample(model, [[2, 3, 4], [5]], sampling=sampling, eos_token_id=0, pad_token_id=1, seed=0)
+        logps = completion_logps(model, rollout.input_ids, rollout.attention_mask, rollout.mask.shape[1])
+    torch.testing.assert_close(logps[rollout.mask], rollout.old_logps[rollout.mask], rtol=0, atol=0.1)
 
 
 def test_attention_ours_restores_attention_of_model(free_calls):
