@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from minirlhf.core.errors import UserError
 from minirlhf_cli import COMMANDS, Parser, find_command
-from minirlhf_cli.commands.train import TRAINERS, _asked
+from minirlhf_cli.commands.train import TRAINERS, parse_settings
 
 INLINE = re.compile(r"(?<!`)`(minirlhf\s[^`]+)`(?!`)")
 BLOCK = re.compile(r"(?ms)^\s*```(?:shell|bash|sh|console|\{code-block\} shell)?\n(.*?)^\s*```$")
@@ -41,7 +41,7 @@ def complaint(command: str) -> str | None:
             return f"unknown argument {extra[0]}"
         if name == "train" and not named:
             values = {k: v for k, v in vars(args).items() if k not in ("trainer", "config", "resume")}
-            source, _, _ = _asked(TRAINERS[args.trainer], values, "the flags")
+            source, _, _ = parse_settings(TRAINERS[args.trainer], values, "the flags")
             if source.data is None and getattr(source, "task", None) is None:
                 return "neither --data nor --task"
     except SystemExit:

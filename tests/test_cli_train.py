@@ -87,15 +87,17 @@ def test_train_grpo_held_out_reward_excludes_ungraded_replies_and_counts_them(tm
     assert f"{before:.1%} -> {after:.1%}" in capsys.readouterr().out
 
 
-def test_train_config_file_sets_options_and_flags_override(tmp_path):
+def test_train_config_file_and_its_section_set_options_and_flags_override(tmp_path):
     data = write(tmp_path / "d.jsonl", CHATS)
-    settings = tmp_path / "run.yaml"
-    settings.write_text(
-        f"data: {data}\nmax-steps: 3\nbatch_size: 2\nvocab_size: 300\ncontext: 64\neval_fraction: 0.25\n"
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        f"data: {data}\nmax-steps: 4\nbatch_size: 2\nvocab_size: 300\ncontext: 64\neval_fraction: 0.25\n"
+        "sft:\n  max-steps: 3\n  learning_rate: 2e-4\nreward:\n  label_smoothing: 0.1\n"
     )
     out = tmp_path / "run"
-    assert dispatch(["train", "sft", "--config", str(settings), "--out", str(out), "--max-steps", "2"]) == 0
-    assert json.loads((out / "config.json").read_text())["max_steps"] == 2
+    assert dispatch(["train", "sft", "--config", str(file), "--out", str(out), "--max-steps", "2"]) == 0
+    settings = json.loads((out / "config.json").read_text())
+    assert settings["max_steps"] == 2 and settings["learning_rate"] == 2e-4
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@
   minirlhf train dpo     --data pairs.jsonl  --model runs/sft/model --out runs/dpo --beta 0.2
   minirlhf train offline --data pairs.jsonl  --model runs/sft/model --out runs/own --loss my.py:my_loss
 
-Every option can also be set by its name in a YAML file (--config FILE); flags override the file.
+Every option can also be set by its name in a YAML file (--config FILE); flags override the file. A file may have a section
+for each of several trainers, as the files in configs/ have; minirlhf plan FILE says what they need.
 """
 
 from __future__ import annotations
@@ -142,9 +143,9 @@ def run(args: argparse.Namespace) -> int:
     trainer = TRAINERS[args.trainer]
     flags = {k: v for k, v in vars(args).items() if k not in ("trainer", "config", "resume")}
     origin = "the flags" if args.config is None else args.config
-    values = {**({} if args.config is None else read_yaml(args.config)), **flags}
+    values = {**({} if args.config is None else settings_for(args.trainer, read_yaml(args.config), origin)), **flags}
     arguments = {"trainer": args.trainer, **values}
-    source, config, recipe = _asked(trainer, values, origin)
+    source, config, recipe = parse_settings(trainer, values, origin)
     if recipe is not None and not is_custom(str(arguments.get(trainer.choice, ""))):
         arguments[trainer.choice] = (recipe.row or recipe).name
     _runs()[trainer.run](source, config, *([] if recipe is None else [recipe]), resume=args.resume, given=arguments)
@@ -168,7 +169,26 @@ def _runs() -> dict[str, Callable[..., Any]]:
     }
 
 
-def _asked(trainer: Trainer, values: dict[str, Any], where: str) -> tuple[Any, Any, Any]:
+def sections(values: Mapping[str, Any]) -> list[str]:
+    """Return the trainers for which a file of settings has a section."""
+    return [name for name in values if name in TRAINERS and isinstance(values[name], dict)]
+
+
+def settings_for(trainer: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the settings of one trainer: those of the file, and those of the trainer's section in place of them.
+
+    Raises:
+        UserError: the file has sections, but none for this trainer.
+    """
+    names = sections(values)
+    if names and trainer not in names:
+        raise unknown("section", trainer, names, file=where)
+    common = {name: value for name, value in values.items() if name not in names}
+    own = {str(name).replace("-", "_"): value for name, value in values[trainer].items()} if names else {}
+    return {**common, **own}
+
+
+def parse_settings(trainer: Trainer, values: dict[str, Any], where: str) -> tuple[Any, Any, Any]:
     """Return the source, the settings and the recipe of these values; the recipe is None if the trainer has none."""
     recipes_chosen = [_recipe(trainer, values)] if trainer.table else []
     names = {*_names(trainer.source), *_names(trainer.config)}
@@ -212,7 +232,7 @@ def load_run_spec(run: Path) -> RunSpec:
         ) from None
     from minirlhf_cli.files import start
 
-    source, config, recipe = _asked(trainer, values, str(file))
+    source, config, recipe = parse_settings(trainer, values, str(file))
     fitted_values = {name: settings[name] for name in start.FIT[trainer.config.__name__] if name in settings}
     steps = settings.get("max_steps", config.max_steps)  # of a run with --epochs, they follow from its data
     config = dataclasses.replace(config, **fitted_values, max_steps=steps, epochs=None)
