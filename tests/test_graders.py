@@ -457,6 +457,35 @@ TABLE["maths"] += [(text, reference, 0) for pair in TINY for text, reference in 
 TABLE["maths"] += [(r"\sqrt{x^2}", "x", 0), (r"\sqrt{x}\sqrt{y}", r"\sqrt{xy}", 1), (r"\log(x^2)", r"2\log(x)", 1)]
 TABLE["maths"] += [("x", formula, 0) for formula in MADE_TO_AGREE[:4]]
 
+#: Pairs that are the same in both directions: capitals that are names, half of the day, named values, holes, degrees, units.
+TABLE["maths"] += [
+    (rf"\boxed{{{one}}}", other, reward)
+    for reward, pairs in {
+        0: (
+            ("v_0", "V_0"), (r"2\pi R", r"2\pi r"), ("R-r", "r-R"), (r"\frac{mg}{M}", r"\frac{Mg}{m}"), ("mgh", "Mgh"), ("5m", "5M"),
+            (r"\Delta", r"\delta"), (r"\text{g}", "G"), ("PV = nRT", "pV = nRT"),
+            (r"8\text{ am}", r"8\text{ pm}"), ("8:00 a.m.", r"8:00\text{ p.m.}"), (r"20^\circ\text{C}", r"20^\circ\text{F}"),
+            (r"300\text{ K}", r"300^\circ C"), (r"30^\circ", r"30\text{ rad}"), (r"\sin 30^\circ", r"\sin 30"),
+            ("x=1, y=2", "x=2, y=1"), ("x=1, y=2", "2, 1"), ("a=1, b=2", "a=1, c=2"),
+            (r"x \ne 1", r"x \ne 2"), (r"\mathbb{R}\setminus\{1\}", r"\mathbb{R}"), (r"\text{all real numbers except } 1", r"\mathbb{R}"),
+            (r"x \ge 1 \text{ and } x < 3", "(1,3)"), (r"x > 1 \text{ and } x < 3", r"x > 1 \text{ or } x < 3"),
+            (r"60\text{ mph}", r"60\text{ km/h}"), (r"5\text{ mW}", r"5\text{ MW}"), (r"60\text{ Hz}", r"60\text{ kHz}"),
+            (r"\vec{a}\cdot\vec{b}", r"\vec{a}\times\vec{b}"), (r"\text{(C) } 15", "(D)"),
+            (r"\left|\begin{array}{cc}1&2\\3&4\end{array}\right|", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+        ),
+        1: (
+            ("No solution", "no solution"), ("(a)", "(A)"), (r"\text{No.}", "no"), (r"8\text{ a.m.}", "8 am"), ("3:30 pm", r"3:30\text{ PM}"),
+            (r"\sin 60^\circ", r"\frac{\sqrt3}{2}"), (r"\cos(60^\circ)", r"\frac12"), (r"60^\circ", r"60\text{ degrees}"),
+            ("y=2, x=1", "x=1, y=2"), (r"x=1 \text{ and } y=2", "x=1, y=2"), ("1, 2", "x=1, y=2"), ("(1, 2)", "x=1, y=2"),
+            (r"x \ne 1", r"\mathbb{R}\setminus\{1\}"), (r"(-\infty,0)\cup(0,\infty)", r"x \neq 0"), (r"\text{all real numbers}", r"\mathbb{R}"),
+            (r"x < 3 \text{ and } x \ge 1", "[1,3)"), (r"3\text{ kN}", r"3000\text{ N}"), (r"12\text{ V}", "12"), ("12{:}30", "12:30"),
+            (r"\left[\begin{array}{c}1\\2\end{array}\right]", r"\begin{pmatrix}1\\2\end{pmatrix}"), ("C", r"\text{(C) } 15"), ("6", r"\text{6 ways}"),
+        ),
+    }.items()
+    for pair in pairs
+    for one, other in (pair, pair[::-1])
+]  # fmt: skip
+
 CASES = [pytest.param(name, *case, id=f"{name}-{i}") for name, cases in TABLE.items() for i, case in enumerate(cases)]
 NOT_IN_A_BOX = [name for name in graders.GRADERS if name not in ("maths", "tests", "tests_share")]
 

@@ -51,14 +51,36 @@ def same(actual: str, expected: str) -> bool:
     """
     if actual == expected or re.sub(r",\s+", ",", actual) == re.sub(r",\s+", ",", expected):
         return True
-    if actual.casefold() == expected.casefold() and len(actual) > 1:
+    if len(actual) > 1 and same_words(actual, expected):
         return True
-    actual, expected = (_CONDITION.sub(r"\1", _usual_brackets(text)) for text in (actual, expected))
+    actual, expected = (_as_interval(_CONDITION.sub(r"\1", _usual_brackets(text))) for text in (actual, expected))
     for form in (_rounded, _unions, _lists, _ranges, _equations, _brackets):
         verdict = form(actual, expected)
         if verdict is not None:
             return verdict
     return _alike(actual, expected)
+
+
+def same_words(actual: str, expected: str) -> bool:
+    """Return whether two texts differ at most in the capitals of words and choices: R and r are two names, *Yes* is *yes*.
+
+    A word has three letters or more, with a vowel, or is *no*; a choice is a letter in brackets, or one from A to E. In
+    a text of letters alone other words may also be in capitals as a whole, in one of the texts.
+    """
+    if actual.casefold() != expected.casefold():
+        return False
+    if re.fullmatch(r"\([a-zA-Z]\)|[A-E]", expected):
+        return True
+    words = (re.findall("⟨[^⟩]*⟩|[a-zA-Z]+", text) for text in (actual, expected))
+    differing = [
+        (one, other)
+        for one, other in zip(*words, strict=True)
+        if one != other and not re.fullmatch(r"(?i)no|(?=.*[aeiouy])[a-z]{3,}", one)
+    ]
+    if not differing or not re.fullmatch("[a-zA-Z ]{2,}", expected):
+        return not differing
+    sides = {"".join(side) for side in zip(*differing, strict=True)}
+    return any({side, side.swapcase()} == sides for side in sides if side.isupper())
 
 
 def _usual_brackets(text: str) -> str:
@@ -82,10 +104,24 @@ def _unions(actual: str, expected: str) -> bool | None:
     return None if max(map(len, parts)) == 1 else _same_in_any_order(*parts)
 
 
+def _as_interval(text: str) -> str:
+    """Return ``x > 1 and x < 3`` as ``x ∈ (1,3)``."""
+    both = [_range(part) for part in re.split(r"\s+and\s+", text)]
+    if len(both) == 2 and both[0] and both[1] and both[0][0] == both[1][0]:
+        lower, upper = sorted((side[1] for side in both if side), key=lambda side: side.startswith("(-⟨oo⟩"))
+        if lower.endswith(",⟨oo⟩)") and upper.startswith("(-⟨oo⟩,"):
+            return f"{both[0][0]} ∈ {lower.removesuffix('⟨oo⟩)')}{upper.removeprefix('(-⟨oo⟩,')}"
+    return text
+
+
 def _as_union(text: str) -> str:
-    """Return ``x < 1 or x > 3`` as a union of intervals."""
-    variable = re.match(rf"({_VARIABLE})\s*∈\s*(?=.*∪)", text)
+    """Return ``x < 1 or x > 3``, ``x ≠ 1`` and ``R ∖ {1}`` as a union of intervals."""
+    variable = re.match(rf"({_VARIABLE})\s*∈\s*(?=.*[∪∖])", text)
     text = text[variable.end() :] if variable else text
+    hole = re.fullmatch(rf"(?:{_VARIABLE})\s*≠([^,=≠]+)|\(-⟨oo⟩,⟨oo⟩\)\s*∖\s*\{{([^,{{}}]+)\}}", text)
+    if hole:
+        point = (hole[1] or hole[2]).strip()
+        return f"(-⟨oo⟩,{point})∪({point},⟨oo⟩)"
     ranges = [_range(part) for part in re.split(r"\s+or\s+", text)]
     if len(ranges) > 1 and all(ranges) and len({found[0] for found in ranges if found}) == 1:
         return "∪".join(found[1] for found in ranges if found)
@@ -96,14 +132,26 @@ def _lists(actual: str, expected: str) -> bool | None:
     parts = [_items(text) for text in (actual, expected)]
     if parts[0] is None and parts[1] is None:
         return None
+    named = [_coordinates(text) for text in (actual, expected)]
+    if named[0] and named[1]:
+        return named[0].keys() == named[1].keys() and all(same(named[0][name], named[1][name]) for name in named[0])
     if parts[0] is not None and parts[1] is not None:
+        values = [[*found.values()] if found else items for found, items in zip(named, parts, strict=True)]
+        if any(named):  # x = 1, y = 2 is 1, 2 in this order
+            return len(values[0]) == len(values[1]) and all(map(same, *values))
         return _same_in_any_order(parts[0], parts[1])
-    (text, items), other = ((actual, parts[0]), expected) if parts[0] else ((expected, parts[1] or []), actual)
-    coordinates = [re.fullmatch(rf"({_VARIABLE})\s*=\s*([^=]+)", piece) for piece in _split(text, ",")]
-    names = [match[1] for match in coordinates if match]
-    if len(items) > 1 and names == sorted(set(names)) and len(names) == len(items):
-        return same(f"({', '.join(match[2] for match in coordinates if match)})", other)  # x = 1, y = 2 is (1, 2)
+    (items, found), other = ((parts[0], named[0]), expected) if parts[0] else ((parts[1] or [], named[1]), actual)
+    if found and [*found] == sorted(found):
+        return same(f"({', '.join(found.values())})", other)  # x = 1, y = 2 is (1, 2)
     return bool(items) and all(same(item, other) for item in items)  # 7/2 or 3.5
+
+
+def _coordinates(text: str) -> dict[str, str]:
+    """Return the values of ``x = 1, y = 2`` by their different names; empty for anything else."""
+    pieces = [part for piece in _split(text, ",") for part in re.split(r"\s+and\s+", piece)]
+    matches = [re.fullmatch(rf"\s*(?:and\s+)?({_VARIABLE})\s*=\s*([^=]+)", piece) for piece in pieces]
+    found = {match[1]: match[2].strip() for match in matches if match}
+    return found if len(found) == len(pieces) > 1 else {}
 
 
 def _items(text: str) -> list[str] | None:
@@ -274,6 +322,8 @@ def _alike(actual: str, expected: str) -> bool:
             return answer_number(actual) == answer_number(expected)
         if not _is_formula(actual):
             return False
+    if _is_number(actual) and re.search("[a-zA-Z]{2}", expected) and _says_only(expected):
+        return answer_number(actual) == answer_number(expected)
     if all(_is_word(text) for text in (actual, expected)):
         return False
     mixed = (

@@ -6,7 +6,7 @@ import math
 import re
 
 from minirlhf.feedback.graders.answers import without_markup
-from minirlhf.feedback.graders.equality import same
+from minirlhf.feedback.graders.equality import same, same_words
 from minirlhf.feedback.graders.notation import LONGEST, NO_UNIT, TEXT, plain
 from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, answer_part
 from minirlhf.feedback.graders.units import quantity
@@ -31,6 +31,14 @@ _CHOSEN = re.compile(
 )
 
 
+#: The half of the day at the end of a time, or the scale of a temperature: 8:00 a.m., 20°C, 300 K.
+_MARK = re.compile(
+    r"(?i)(?:(?<=[0-9])(?:\s|~|\\[,; ])*(?:\\(?:text|mathrm)\{\s*)?([ap])\.?\s?m\b\.?|"
+    r"(?:°|\^\s*\{?\s*\\circ\s*\}?)\s*(?:\\(?:text|mathrm)\{\s*)?([CF])|"
+    r"(?<=[0-9])(?:\s|~|\\[,; ])*(?:\\(?:text|mathrm)\{\s*)?(?-i:(K)))\s*\}?\s*$"
+)
+
+
 def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> float:
     """Return 1 if both texts give the same mathematical answer, in LaTeX or in plain text.
 
@@ -50,7 +58,7 @@ def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> 
     In words about a number, the number counts if the words only introduce it as the answer (``The answer is 7``, ``7
     apples``). A text with two numbers, or with *at least*, *negative* or *squared*, gives another answer or none. A
     short unit after a number without a space is read as a unit if it is on a list (*7km*), else as a product (*7pq*).
-    Spaces in a formula are ignored, except between digits. NaN for a reference without an answer.
+    Spaces in a formula are ignored, except between digits. Capitals count in names (*R* is not *r*) and not in words. NaN for a reference without an answer.
     """
     answer, given = (final_text(answer_part(text, thoughts)) for text in (reference, completion))
     expected, actual = (plain(text) if len(text) <= LONGEST else "" for text in (answer, given))
@@ -64,8 +72,16 @@ def _same_answer(given: str, answer: str, actual: str, expected: str) -> bool:
     choice = _CHOICE.fullmatch(expected)
     if choice is not None and (chosen := _CHOSEN.fullmatch(actual)):
         return choice[1] == (chosen[1] or chosen[2])
+    choice = _CHOICE.fullmatch(actual)  # and a reference with the words of the choice
+    if choice is not None and (chosen := _CHOSEN.fullmatch(expected)):
+        return choice[1] == (chosen[1] or chosen[2])
+    marks = [_MARK.search(text) for text in (given, answer)]
+    if marks[0] and marks[1]:
+        values = [plain(text[: mark.start()]) for text, mark in ((given, marks[0]), (answer, marks[1]))]
+        letters = [(mark[1] or mark[2] or mark[3]).casefold() for mark in (marks[0], marks[1])]
+        return letters[0] == letters[1] and same(*values)
     if re.fullmatch(TEXT, answer) and expected.isalpha():
-        return actual.casefold() == expected.casefold()
+        return same_words(actual, expected)
     quantities = [quantity(text) if len(text) <= LONGEST else None for text in (given, answer)]
     if quantities[0] and quantities[1]:
         (value, size, kind), (value_, size_, kind_) = quantities[0], quantities[1]

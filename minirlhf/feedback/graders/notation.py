@@ -84,6 +84,10 @@ _DOTS = r"(?:\.\.\.|\\(?:ldots|dots|cdots)(?![a-zA-Z]))"
 _STEPS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?<=[0-9])_\{([0-9]+)\}", r"_\1"),
     (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
+    (r"\{:\}", ":"),
+    (r"(\\(?:sin|cos|tan|cot|sec|csc))\s*(\(?)\s*([0-9.]+)\s*(?:°|\^\s*\{?\s*\\circ\s*\}?)\s*(\)?)", r"\1\2(\3*\\pi/180)\4"),
+    (r"(?:\\(?:text|mathrm)\{)?\ball (?:the )?real(?: number)?s?\b\s*\}?", r"\\mathbb{R}"),
+    (r"\\(?:setminus|smallsetminus)(?![a-zA-Z])|\\backslash(?![a-zA-Z])", "∖"),
     (r"(?<!\\)\\[,;:! ]|~", " "),
     (r"\\(?:left|right|displaystyle|textstyle|limits|[bB]igg?[lrm]?|quad|qquad)(?![a-zA-Z])\.?", " "),
     (r"\\hspace\*?\{[^{}]*\}", " "),
@@ -156,6 +160,9 @@ def plain(text: str) -> str:
         text,
         flags=re.DOTALL,
     )
+    text = re.sub(r"\\left\s*[(\[]\s*(⟬[^⟭]*⟭)\s*\\right\s*[)\]]", r"\1", text)
+    if "\\vec" in text:  # of vectors there are two products
+        text = text.replace("\\times", "⨯")
     text = _without_fonts(text)
     for pattern, replacement in _STEPS:
         text = re.sub(pattern, replacement, text)

@@ -18,6 +18,19 @@ _OTHERS = {
     "volume": "ml mL millilit(?:er|re)s?=1/1000;cl centilit(?:er|re)s?=1/100;dl=1/10;l L lit(?:er|re)s?=1",
     "money": "cents? ¢=1/100;dollars? USD=1",
     "turn": "degrees?=1",
+    "angle": "rad radians?=1",
+    "length/time": "mph=1609344/3600000;kph=1000/3600",
+    "power": "mW=1/1000;W watts?=1;kW kilowatts?=1000;MW=1000000;GW=1000000000",
+    "energy": "J joules?=1;kJ=1000;MJ=1000000;Wh=3600;kWh=3600000",
+    "work on a charge": "eV=1;keV=1000;MeV=1000000;GeV=1000000000",
+    "heat": "cal calories?=1;kcal=1000",
+    "force": "mN=1/1000;N newtons?=1;kN=1000;MN=1000000",
+    "voltage": "mV=1/1000;V volts?=1;kV=1000",
+    "current": "mA=1/1000;A amp(?:ere)?s?=1;kA=1000",
+    "pressure": "Pa pascals?=1;hPa=100;kPa=1000;MPa=1000000",
+    "frequency": "Hz hertz=1;kHz=1000;MHz=1000000;GHz=1000000000",
+    "amount": "mmol=1/1000;mol moles?=1",
+    "memory": "B bytes?=1;KB kB=1000;MB=1000000;GB=1000000000;TB=1000000000000",
 }  # fmt: skip
 
 
@@ -50,6 +63,7 @@ def quantity(text: str) -> tuple[str, Fraction, str] | None:
     Of several units (*5 ft 3 in*) it is the sum in the first dimension, and what it measures ends in ``+``.
     """
     text = re.sub(r"\\[,;: ]|~|\\(?:left|right)(?![a-zA-Z])", " ", text)
+    text = re.sub(r"(?:\^\s*\{?\s*\\circ\s*\}?|°)(?!\s*(?:\\[a-z]+\{)?\s*[CF])", " degrees ", text)
     text = " ".join(re.sub(TEXT, r" \1 ", text).split())
     money = re.fullmatch(r"\\?\$\s*([0-9][0-9,]*(?:\.[0-9]+)?)", text)
     if money:
