@@ -141,6 +141,11 @@ LAYOUTS: tuple[dict[str, object], ...] = (
     {"messages": [{"role": "system", "content": "Call.", "functions": json.dumps(TOOLS)}, {"role": "user", "content": "Go"}, {"role": "assistant", "content": None, "function_calls": "look(place='Rome')\nlook(place='Oslo')"}]},
     {"messages": [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "Yes.", "reasoning": "May I?", "tool_calls": [CALL]}], "tools": json.dumps(TOOLS)},
     {"conversations": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "thinking": "A greeting."}]},
+    {"conversations": [{"from": "human", "value": "Hi"}], "chosen": {"from": "gpt", "value": "Hello"}, "rejected": {"from": "gpt", "value": "No"}},
+    {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello", "loss": False}, {"from": "human", "value": "So?"}, {"from": "gpt", "value": "Yes"}], "label": True},
+    {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "So 4.", "weight": 1}], "answer": 4.0, "label": False},
+    {"instruction": "Name a fish.", "output": "Trout", "system": "Be brief.", "history": [["Hi", "Hello"]]},
+    {"prompt": json.dumps([{"role": "user", "content": "Hi"}]), "completion": str([{"role": "assistant", "content": "Hello"}])},
 )  # fmt: skip
 
 

@@ -650,6 +650,7 @@ def test_load_problem_with_right_answers(name):
 NULLS = {
     "an answer": ([{"messages": [*ASKED, says("5")], "ground_truth": None}, {"messages": ASKED, "ground_truth": "4"}],
                   [("",), ("4",)]),
+    "an answer that is not there": ([{"messages": ASKED}, {"messages": ASKED, "ground_truth": "4"}], [("",), ("4",)]),
     "an answer with a solution": ([{"problem": "q", "solution": "so 4", "answer": "4"},
                                    {"problem": "q", "solution": "so 5", "answer": None}], [("4",), ("so 5",)]),
 }  # fmt: skip

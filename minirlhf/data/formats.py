@@ -319,7 +319,7 @@ def parse_rlvr(row: Row) -> Problem:
     (``--grader field:dataset``).
     """
     prompt, solution = _prompt_and_solution(_messages(row, "messages"), "messages")
-    reference, more = _right_answers(row["ground_truth"], "ground_truth")
+    reference, more = _right_answers(row.get("ground_truth"), "ground_truth")
     return Problem(prompt, reference, solution, alternatives=more)
 
 

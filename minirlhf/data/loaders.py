@@ -87,7 +87,9 @@ class Records:
             first = next(row.where for row in self.dropped if row.reason == reason)
             text += f"; dropped {count} × {reason!r} (first {first})"
         text += "; completions repeat the prompt, which is removed" if self.repeated else ""
-        return text + (f"; fields not used: {', '.join(self.ignored)}" if self.ignored else "")
+        of_problems = any(isinstance(example, Problem) for example in self.examples)
+        what = "other fields, which a grader can name" if of_problems else "fields not used"
+        return text + (f"; {what}: {', '.join(self.ignored)}" if self.ignored else "")
 
     def notes(self) -> list[str]:
         """Return what is odd about the rows, though each is well formed."""
