@@ -122,6 +122,7 @@ WRONG = {
         "def loss(logps, mask, scale=2.0): return -scale * logps.nan_to_num().reshape(-1) @ mask.double().reshape(-1) / mask.sum()",
     ],
     "integers": ["def best(x): return x.argmax(-1).double()"],
+    "again": ["OUT = torch.zeros(1).long()\ndef best(x): return OUT.resize_(x.shape[:-1]).copy_(x.argmax(-1))"],
 }
 
 
@@ -306,16 +307,20 @@ SPREAD = {
 @pytest.fixture
 def spread(exercise):
     """An exercise about the standardised rows of a matrix, in which equal rows become zeros."""
+    test = "x = 2.0 + draw.normal(2, 4)\n    expect(sub.f(x), (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True))"
+    return rewritten(exercise, SPREAD["right"], test, "# no gradient: data")
+
+
+def rewritten(exercise, solution, test, off):
+    """Make an exercise of one function and one test."""
     head, _, _ = SOURCE.partition("# %% [statement]")
-    stub = "def f(x):\n    raise NotImplementedError"
-    test = (
+    definition = next(line for line in solution.splitlines() if line.startswith("def "))
+    blocks = {"statement": f"# Write `{definition}`.", "given": "import torch", "solution": solution, "probes": off}
+    blocks["stub"] = f"{definition}\n    raise NotImplementedError"
+    blocks["tests"] = (
         "from minirlhf_course.classroom.testing import expect, test\n\n"
-        '@test(points=2, hints=("One.", "Two."))\ndef rows(sub, draw):\n    "Rows."\n'
-        "    x = 2.0 + draw.normal(2, 4)\n"
-        "    expect(sub.f(x), (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True))"
+        f'@test(points=2, hints=("One.", "Two."))\ndef right(sub, draw):\n    "It is right."\n    {test}'
     )
-    blocks = {"statement": "# Write `f(x)`.", "given": "import torch", "stub": stub, "solution": SPREAD["right"]}
-    blocks |= {"tests": test, "probes": "# no gradient: data"}
     exercise.path.write_text(head + "\n".join(f"# %% [{name}]\n{text}\n" for name, text in blocks.items()))
     return sources.read(exercise.path)
 
@@ -356,20 +361,43 @@ def total(n, start=0.0, share=0.5):
 
 def test_probe_of_large_integers_finds_hard_coded_limit(exercise, suite_seed):
     """Where a power has vanished before the limit, the limit is seen at another value of the other number."""
-    head, _, _ = SOURCE.partition("# %% [statement]")
     test = (
-        "from minirlhf_course.classroom.testing import expect, test\n\n"
-        '@test(points=2, hints=("One.", "Two."))\ndef adds(sub, draw):\n    "Adds."\n'
-        "    n = draw.integer(4, 6)\n    expect(sub.total(n), sum(0.5**k for k in range(n)))\n"
+        "n = draw.integer(4, 6)\n    expect(sub.total(n), sum(0.5**k for k in range(n)))\n"
         "    share = float(draw.uniform(1, low=0.2, high=0.6))\n    expect(sub.total(n, 1.0, share), 1 + (1 - share**n) / (1 - share))"
     )
-    stub = "def total(n, start=0.0, share=0.5):\n    raise NotImplementedError"
-    blocks = {"statement": "# Write `total(n)`.", "stub": stub, "solution": COUNTED.format(least="n"), "tests": test}
-    exercise.path.write_text(head + "\n".join(f"# %% [{name}]\n{text}\n" for name, text in blocks.items()))
-    counted = sources.read(exercise.path)
+    counted = rewritten(exercise, COUNTED.format(least="n"), test, "# no gradient: data")
     assert graded(counted, "", suite_seed).reason == ""
     failed = graded(counted, COUNTED.format(least="min(n, 100)"), suite_seed).first_failure
     assert failed is not None and failed.probe == "keywords"
+
+
+DECAY = """
+def decay(x, steps, rate, fee):
+    level, stays = x.sum() / {rows}, (1 - rate) * (1 - fee)
+    for _ in range({steps}):
+        level = stays * level + fee
+    return {result}
+"""
+DECAYS = {
+    "": {},
+    "single": {"rows": "max(len(x), 2)"},
+    "keywords, no step": {"steps": "max(steps, 1)"},
+    "keywords, small at once": {"result": "level if steps < 20 else level * 0 + fee / (1 - stays)"},
+}
+
+
+@pytest.mark.parametrize(("kind", "wrong"), DECAYS.items())
+def test_probe_asks_for_one_row_no_step_and_small_numbers_at_once(kind, wrong, exercise, suite_seed):
+    """One row also beside a number of steps that a length may have, since it is none."""
+    right = {"rows": "len(x)", "steps": "steps", "result": "level"}
+    test = (
+        "x, rate, fee = draw.normal(4), *draw.uniform(2, low=0.2, high=0.4).tolist()\n"
+        "    stays = (1 - rate) * (1 - fee)\n"
+        "    expect(sub.decay(x, 3, rate, fee), stays**3 * x.mean() + fee * (1 - stays**3) / (1 - stays))"
+    )
+    decaying = rewritten(exercise, DECAY.format(**right), test, "# no gradient: data")
+    failed = graded(decaying, DECAY.format(**{**right, **wrong}), suite_seed).first_failure
+    assert (failed.probe if failed else "") == kind.split(",")[0]
 
 
 REMEMBERS = {

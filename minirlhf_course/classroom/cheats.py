@@ -23,6 +23,7 @@ from minirlhf.core.randomness import derive_seed
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.exercise import Exercise, compiled
 from minirlhf_course.classroom.nested import same
+from minirlhf_course.classroom.probes import STEPS
 from minirlhf_course.classroom.runner import Local
 from minirlhf_course.classroom.side_by_side import Beside, run_once, solution
 from minirlhf_course.classroom.testing import Asked, Failure
@@ -30,7 +31,6 @@ from minirlhf_course.classroom.training import Training
 from minirlhf_course.ledger.registry import Draw
 
 RUNS = 2  # runs of the solution from which a cheat takes its constants
-REPEATED = ("lr", "steps", "epochs", "iterations", "episodes")  # a function with one of these takes steps
 
 
 class _Recorder(Local):
@@ -135,7 +135,7 @@ def _of(
     if not (isinstance(last, Tensor) and isinstance(first[main], Tensor) and last.shape == first[main].shape):
         return
     yield f"`{name}` returns its `{main}`", "", lambda *args, **kwargs: given(args, kwargs)[main].clone()
-    if set(arguments) & set(REPEATED) and not same(last, first[main]):
+    if set(arguments) & set(STEPS) and not same(last, first[main]):
 
         def often(*args: Any, **kwargs: Any) -> Any:
             current = given(args, kwargs)

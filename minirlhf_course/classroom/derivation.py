@@ -38,7 +38,7 @@ from minirlhf_course.classroom.nested import (
     stretch,
     tensors,
 )
-from minirlhf_course.classroom.probes import AWKWARD, OPTIONAL, ORDER, TOLERANCE, Probe, ProbeCall, ProbePlan
+from minirlhf_course.classroom.probes import AWKWARD, OPTIONAL, ORDER, STEPS, TOLERANCE, Probe, ProbeCall, ProbePlan
 from minirlhf_course.classroom.runner import Local
 from minirlhf_course.classroom.side_by_side import Beside, solution
 from minirlhf_course.classroom.testing import Asked, show
@@ -47,7 +47,7 @@ from minirlhf_course.ledger.registry import Draw
 FEW = 3  # minimum calls of a function; if there are fewer, its tests run on further inputs
 CALLS = 5  # calls per function that yield probes: the first call of each test, then others
 MOST = 12  # maximum runs of a test while the function's result is constant: a wrong answer may be this constant
-VARIATIONS = 2  # variations per number that change the result; 0 is added if the argument has a default
+VARIATIONS = 2  # variations per number that change the result; then 0, of a float with a default or of steps
 FLOAT32_TOLERANCE = 2e-3
 AWKWARD_CALLS = 2  # calls whose numbers are replaced by awkward ones
 GROUPS = (3, 6, 7)  # sizes of groups of equal numbers: the computed deviation of as many 0.1 is not exactly 0
@@ -221,7 +221,7 @@ class _Making:
             )
         }
         self.probes: list[Probe] = []
-        self.long: set[int | str] = set()  # sizes and integers that were made long
+        self.long: set[int | str | tuple[str, ...]] = set()  # sizes and numbers that were made large or small
         self.num_calls = 0
         self.tried: set[tuple[str, str]] = set()
 
@@ -334,7 +334,8 @@ class _Making:
             if isinstance(value, bool | int | float) and not self.is_off("keywords", name):
                 num_kept = 0
                 other_integers = {v for k, v in arguments.values() if type(v) is int and k != key}
-                for variation in _variations(value, has_default):
+                may_vanish = name in STEPS or (has_default and type(value) is float)
+                for variation in _variations(value, may_vanish):
                     if type(variation) is int and value not in other_integers and variation in other_integers:
                         continue  # indices that differ may be required to differ
                     description = f"with `{name}` = {show(variation)}"
@@ -342,8 +343,10 @@ class _Making:
                         num_kept += self.add("keywords", name, description, _with(call, {key: variation}), base)
                 if type(value) is int and num_kept and name not in self.long:
                     self._large(call, base, name, key, value)
-                if type(value) is float and value > 0 and num_kept and name not in self.long:
-                    self._far(call, base, name, key, value)
+        ends = [(names, changes) for names, changes in self._ends(call) if names not in self.long]
+        for names, changes in ends:
+            self._add_stable(names, "", call, changes, base)
+        self.long.update(names for names, _ in ends)
 
     def _large(self, call: ProbeCall, base: Any, name: str, key: int | str, value: int) -> None:
         """Add probes with an integer ten and a hundred times as large, where the solution still answers in time."""
@@ -357,31 +360,31 @@ class _Making:
                 return
             if self.add("keywords", name, f"with `{name}` = {steps[-1]}", larger[-1], base, **FAR):
                 self.long.add(name)
-            arguments = dict(_named(self.signature, call))
-            for other, parameter in self.signature.parameters.items():
-                other_key, x = arguments.get(other, (other, parameter.default))
-                if type(x) is float and x > 0 and not self.is_off("keywords", other):
-                    for far in self._ends(other, x):  # where, say, a power of it has not vanished
-                        said = f"with `{name}` = {steps[-1]} and `{other}` = {show(far)}"
-                        self._add_stable(name, said, larger[-1], other_key, far, base)
+            for names, changes in self._ends(call):  # where, say, a power of it has not vanished
+                self._add_stable(names, f"`{name}` = {steps[-1]} and ", larger[-1], changes, base)
 
-    def _far(self, call: ProbeCall, base: Any, name: str, key: int | str, value: float) -> None:
-        """Add probes with a number far smaller and far larger, or near 0 and 1 where all of them lie between."""
-        for far in self._ends(name, value):
-            self._add_stable(name, f"with `{name}` = {show(far)}", call, key, far, base)
-        self.long.add(name)
+    def _ends(self, call: ProbeCall) -> Iterator[tuple[tuple[str, ...], dict[int | str, float]]]:
+        """Yield far smaller, and far larger or in [0, 1] near 1, values of every positive number; then all far smaller."""
+        arguments, smaller = dict(_named(self.signature, call)), {}
+        for name, parameter in self.signature.parameters.items():
+            key, x = arguments.get(name, (name, parameter.default))
+            if type(x) is float and x > 0 and not self.is_off("keywords", name):
+                smaller[name] = key, x / MIDDLE  # no further, since a series has to end
+                yield (name,), {key: x / MIDDLE}
+                yield (name,), {key: 1 - (1 - x) / 10 if name in self.unit else x * MIDDLE}
+        if len(smaller) > 1:
+            yield tuple(smaller), dict(smaller.values())
 
-    def _ends(self, name: str, value: float) -> tuple[float, float]:
-        """Return a number that is far smaller, and one that is far larger or, in [0, 1], near 1."""
-        return value / MIDDLE, 1 - (1 - value) / 10 if name in self.unit else value * MIDDLE  # a series has to end
-
-    def _add_stable(self, name: str, said: str, call: ProbeCall, key: int | str, value: float, base: Any) -> None:
-        """Add a probe with another number, where rounding errors do not decide the solution's answer."""
-        noisy, other = (_with(call, {key: x}) for x in (value * (1 + 1e-9), value))
+    def _add_stable(
+        self, names: tuple[str, ...], said: str, call: ProbeCall, changes: dict[int | str, float], base: Any
+    ) -> None:
+        """Add a probe with other numbers, where rounding errors do not decide the solution's answer."""
+        noisy, other = (_with(call, {key: by * x for key, x in changes.items()}) for by in (1 + 1e-9, 1.0))
         if self.is_off("scale"):
             return
+        said += " and ".join(f"`{name}` = {show(x)}" for name, x in zip(names, changes.values(), strict=True))
         if _agree(self.answer(noisy), self.answer(other), "scale") and self._in_time(other):
-            self.add("keywords", name, said, other, base, **FAR)
+            self.add("keywords", names[0], f"with {said}", other, base, **FAR)
 
     def _in_time(self, *calls: ProbeCall) -> bool:
         """Whether the solution answers these calls, each larger than the one before, and the last one quickly."""
@@ -502,12 +505,18 @@ class _Making:
         keys = (*range(len(call.args)), *call.kwargs)
         before = [_get(call, key) for key in keys]
         sizes = {m} & {v for v in before if type(v) is int and v > 0 and n % v == 0} if m > 1 else set()
+        bound = [not (type(v) is int and self._is_free(call, key, n)) for key, v in zip(keys, before, strict=True)]
         for start in range(max(n - m, 0) + 1 if m > 1 else 1):
             after = [resize(value, n, m, start) for value in before]
-            may_point = (integers(after) - sizes) & set(range(min(m, n), n + 1))
+            may_point = (integers(list(itertools.compress(after, bound))) - sizes) & set(range(min(m, n), n + 1))
             if not may_point and (has_empty_row(before) or not has_empty_row(after)):
                 return _with(call, dict(zip(keys, after, strict=True)))
         return None
+
+    def _is_free(self, call: ProbeCall, key: int | str, n: int) -> bool:
+        """Whether an integer is no index or length in an axis of size ``n``: beyond it, too, each value has its result."""
+        beyond = [self.answer(_with(call, {key: n + more})) for more in (2, 3)]
+        return None not in beyond and not same(beyond[0], beyond[1])
 
     def _awkward(self, call: ProbeCall) -> None:
         """Add the probes of equal, of nearly equal, and of larger and smaller numbers."""
@@ -719,13 +728,13 @@ def _with(call: ProbeCall, changes: dict[int | str, Any]) -> ProbeCall:
     return replace(call, args=tuple(args), kwargs=kwargs)
 
 
-def _variations(value: bool | int | float, has_default: bool) -> list[bool | int | float]:
+def _variations(value: bool | int | float, may_vanish: bool) -> list[bool | int | float]:
     """Return other values of a number; values for which the solution has no finite result are dropped later."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
-        return [value + 1, *([value - 1] if value > 1 else ()), value + 2]
+        return [value + 1, *([value - 1] if value > 1 else ()), value + 2, *([0] if may_vanish else ())]
     if value == 0:
         return [0.35]
     upward = value + 0.3 * (1 - value) if 0 < value < 1 else 1.7 * value if value != 1 else 0.8
-    return [0.6 * value, upward, 0.1 * value, *([0.0] if has_default else ())]
+    return [0.6 * value, upward, 0.1 * value, *([0.0] if may_vanish else ())]

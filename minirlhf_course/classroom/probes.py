@@ -45,6 +45,7 @@ ORDER = (
     "gradient",
 )
 TOLERANCE = 1e-4
+STEPS = ("lr", "steps", "epochs", "iterations", "episodes")  # a function with one of these takes steps, or none
 
 HINTS = {
     "inputs": (
@@ -251,12 +252,15 @@ def _shown(answer: Any) -> str:
 
 
 def _untouched(exercise: Exercise, name: str, submission: Submission) -> None:
-    """Check that no call of a function so far has changed its inputs or the global random numbers."""
+    """Check that no call of a function so far has changed its inputs, an earlier result or the global random numbers."""
     noted = submission.effects().get(name, {})
-    changed, drawn = noted.get("inputs"), noted.get("random")
+    changed, drawn, earlier = (noted.get(kind) for kind in ("inputs", "random", "again"))
     if changed:
         lines = (f"before: {show(changed['before'])}", f"after:  {show(changed['after'])}")
         raise Probed("inputs", f"`{name}` has changed its `{changed['argument']}`, which belongs to the caller", lines)
+    if earlier:
+        lines = (f"at first: {show(earlier['before'])}", f"now: {show(earlier['after'])}")
+        raise Probed("again", f"a call of `{name}` has changed the result of the call before it", lines)
     if drawn and not {"", name} & set(exercise.off.get("random", {})):
         message = f"`{name}` draws from, or seeds, the random numbers of {drawn['library']} that everybody shares"
         raise Probed("random", message, value=drawn["library"])

@@ -1,4 +1,4 @@
-"""What calls of a submission's functions change besides their results: arguments, and everybody's random numbers.
+"""What calls of a submission's functions change: arguments, results of earlier calls, and everybody's random numbers.
 
 This needs no solution, so every call of a test, a training or a probe is watched, in the process in which it runs.
 """
@@ -18,19 +18,21 @@ from torch import Tensor
 
 from minirlhf.sandbox import wire
 
-WATCHED = 50  # first calls of a function whose random numbers are watched, at 0.1 ms a call: a training calls thousands
+WATCHED = 50  # first calls of a function whose random numbers and results are watched: a training calls thousands
 
 
 class SideEffects:
     """The first side effects of each function.
 
     Attributes:
-        noted: function → "inputs" or "random" → the facts: ``argument``, ``before`` and ``after``, or ``library``.
+        noted: function → "inputs", "random" or "again" (an earlier result has changed) → the facts: ``argument``,
+            ``before`` and ``after``, or ``library``.
     """
 
     def __init__(self) -> None:
         self.noted: dict[str, dict[str, dict[str, Any]]] = {}
         self._num_calls: Counter[str] = Counter()
+        self._last: dict[str, tuple[Any, Any]] = {}  # the last result, and a copy from then
 
     def watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``function`` with every call watched, under the name that the exercise asks for."""
@@ -46,6 +48,11 @@ class SideEffects:
             for library, state in states.items():
                 if GENERATORS[library].state() != state:
                     self._note(name, "random", {"library": library})
+            kept, then = self._last.pop(name, (None, None))
+            if not _is_unchanged(then, kept):
+                self._note(name, "again", {"before": then, "after": kept})
+            if self._num_calls[name] <= WATCHED:
+                self._last[name] = result, _snapshot(result)
             return result
 
         return call
@@ -70,9 +77,9 @@ class SideEffects:
 def _snapshot(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):  # a result may be of a type that is built otherwise
         return type(value)(_snapshot(v) for v in value)
-    return {k: _snapshot(v) for k, v in value.items()} if isinstance(value, dict) else value
+    return {k: _snapshot(v) for k, v in value.items()} if type(value) is dict else value
 
 
 def _is_unchanged(before: Any, after: Any) -> bool:
