@@ -288,31 +288,32 @@ def expect(
     matches = []
     for mistake, value in (mistakes or {}).items():
         wrong = torch.as_tensor(value, dtype=torch.float64)
-        if wrong.shape == right.shape and _error(wrong, right) > tolerance and _error(answer, wrong) <= tolerance:
+        is_another = wrong.shape == right.shape and _error(wrong, right, floor) > tolerance
+        if is_another and _error(answer, wrong, floor) <= tolerance:
             matches.append(mistake)
     if matches:
         raise failure(named(matches), "mistake", matches)
     if not bool(torch.isfinite(answer).all()):
         raise failure("holds NaN or an infinity", "not finite")
-    if _is_close(-answer, right, tolerance):
+    if _is_close(-answer, right, tolerance, floor):
         raise failure("has the wrong sign", "sign")
-    if _is_close(answer, 100 * right, tolerance):
+    if _is_close(answer, 100 * right, tolerance, floor):
         raise failure("is a hundred times too large: is it in percent?", "percent")
     if not reveal and error <= 5 * tolerance:
         raise failure("is near, but not near enough", "near")
-    kind, clause = _resemblance(answer, right, tolerance)
+    kind, clause = _resemblance(answer, right, tolerance, floor)
     raise failure(clause, kind, [clause]) if clause else failure("is wrong", "wrong")
 
 
-def _resemblance(answer: Tensor, right: Tensor, tolerance: float) -> tuple[str, str]:
+def _resemblance(answer: Tensor, right: Tensor, tolerance: float, floor: float) -> tuple[str, str]:
     """Relate a wrong answer to the correct one: return a kind and a clause, or two empty strings."""
 
     def same(a: Tensor) -> bool:
-        return bool(torch.isfinite(a).all()) and _is_close(a, right, tolerance)
+        return bool(torch.isfinite(a).all()) and _is_close(a, right, tolerance, floor)
 
-    both_integers = right.numel() == 1 and bool((answer == answer.round()).all() and (right == right.round()).all())
-    if right.numel() == 0 or both_integers or _error(right, torch.zeros_like(right)) <= tolerance:
-        return "", ""  # one integer is often a multiple of another by chance
+    is_integer = right.numel() == 1 and bool((answer == answer.round()).all())
+    if right.numel() == 0 or is_integer or _error(right, torch.zeros_like(right)) <= tolerance:
+        return "", ""  # one integer is often a multiple of another, or twice one half, by chance
     for times in range(2, 13):
         if same(answer / times):
             return (
@@ -380,10 +381,12 @@ def _error(a: Tensor, b: Tensor, floor: float = 1.0) -> float:
     return error if error == error else float("inf")
 
 
-def _is_close(a: Tensor, b: Tensor, tolerance: float) -> bool:
+def _is_close(a: Tensor, b: Tensor, tolerance: float, floor: float) -> bool:
     """Whether two tensors are so close that a relation between them is no chance, whatever the test's tolerance."""
     gaps = (a - b)[a != b].abs()
-    return _error(a, b) <= tolerance and (not gaps.numel() or float(gaps.max()) <= RELATED * float(b.abs().max()))
+    return _error(a, b, floor) <= tolerance and (
+        not gaps.numel() or float(gaps.max()) <= RELATED * float(b.abs().max())
+    )
 
 
 def sentence(subject: str, predicate: str) -> str:
