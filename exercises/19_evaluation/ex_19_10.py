@@ -108,6 +108,7 @@ def of_a_text(sub, draw):
         f"x_{a}=y-{b}": ["x", str(a), "y", str(b)],
         f"Größe naïve ПРИВЕТ {a}": ["größe", "naïve", "привет", str(a)],
         f"{a},{b}.5": [str(a), str(b), "5"],
+        "\u0130ki": ["i", "ki"],  # the lower case of this letter is an i and a dot, which is no letter
         "…?! ()": [],
         "": [],
     }
@@ -162,7 +163,12 @@ def of_runs(sub, draw):
         )
     number = draw.integer(10, 99)
     one = ["he", "art", f"{number}", "he", "art"]
-    documents = [["the", "art", f"{number}0"], [f"{number}", "he", "art"], ["heart", f"{number}"]]
+    documents = [
+        ["the", "art", f"{number}0"],
+        [f"{number}", "he", "art"],
+        ["heart", f"{number}"],
+        ["h", "eart", f"{number}"],
+    ]
     expect(
         sub.overlap(one, documents, 3),
         1 / 3,

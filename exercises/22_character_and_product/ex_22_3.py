@@ -192,10 +192,14 @@ def cheapest(sub, draw):
             if by_shares(a, b) and not any(by_shares(*some) for some in smaller):
                 fail(f"a = {a}, b = {b} are the bounds for the ratio of the fractions of complaints; use the ratio of their odds", given=given)  # fmt: skip
             fail(f"a = {a}, b = {b} satisfy both conditions, but smaller bounds do too, and need fewer users", given=given)  # fmt: skip
-    given = {"new": 0.2, "old": 0.05, "wrong_rollback": 0.25, "wrong_ship": 0.2}
-    a, b = sub.aside.bounds(*given.values())
-    if (int(a), int(b)) != (6, 2):
-        fail(f"a = 6, b = 2 roll an equal version back with a probability of exactly 0.25, which is allowed; yours are a = {a}, b = {b}", given=given)  # fmt: skip
+    for numbers, want, say in (
+        ((0.2, 0.05, 0.25, 0.2), (6, 2), "roll an equal version back with a probability of exactly 0.25, which is allowed"),
+        ((0.24, 0.2, 0.1, 0.05), (117, 13), "satisfy both conditions with the fewest pairs"),
+    ):  # fmt: skip
+        a, b = sub.aside.bounds(*numbers)
+        if (int(a), int(b)) != want:
+            given = dict(zip(("new", "old", "wrong_rollback", "wrong_ship"), numbers, strict=True))
+            fail(f"a = {want[0]}, b = {want[1]} {say}; yours are a = {a}, b = {b}", given=given)
 
 
 # %% [probes]
