@@ -155,13 +155,8 @@ def not_of_the_form(sub, draw):
         f"{think}\u200b{answer}": "`str.strip` does not remove a zero-width space, so it is a character like others",
         f"{think}{answer}{answer}": "there are two answers",
         f"{think}{think}{answer}": "there are two thoughts",
-        f"<think><think>{thought}</think>{answer}": "the opening tag stands there twice",
         f"{thought}<think>{thought}</think>{answer}": "there are words before the opening tag",
-        f"<think>{thought}</think></think>{answer}": "`</think>` stands there twice",
         f"<think>{thought}{answer}</think>{answer}": "an answer stands in the thought",
-        f"<think>{thought}<answer></think>{answer}": "`<answer>` stands there twice",
-        f"{think}<answer>{a}<think></answer>": "`<think>` stands in the answer",
-        f"{think}<answer>{a}</think></answer>": "`</think>` stands there twice",
         f"{think}<answer>{a}": "the answer is not closed",
         f"<think>{thought}{answer}": "the thought is not closed",
         f"{think}</answer>{a}<answer>": "the tags of the answer are in the wrong order",
@@ -169,6 +164,10 @@ def not_of_the_form(sub, draw):
         f"<think>{thought}</answer></think><answer>{a}": "the tags are in the wrong order",
         f"<THINK>{thought}</THINK>{answer}": "tags are in lower case",
     }
+    pieces = ["<think>", thought, "</think>", "<answer>", f"{a}", "</answer>"]
+    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
+        for place in range(len(pieces) + 1):
+            refused["".join([*pieces[:place], tag, *pieces[place:]])] = f"`{tag}` stands there twice"
     for completion, say in refused.items():
         asked(sub, completion, ("", ""), say)
 
@@ -220,7 +219,8 @@ def letters(sub, draw):
             given={"text": repr(empty)},
             mistakes={"it gets 0, where it has nothing in a foreign script": 0.0},
         )
-    for odd, want in (("a\U00017000", 0.5), ("\u30fca", 0.5)):  # a letter without a name, and one of KATAKANA-HIRAGANA
+    # a letter without a name, one of KATAKANA-HIRAGANA, and an accent, which is no letter
+    for odd, want in (("a\U00017000", 0.5), ("\u30fca", 0.5), ("e\u0301\u044f", 0.5)):
         expect(
             sub.aside.language(odd, "LATIN"), want, what="the fraction of LATIN", given={"text": repr(odd)}
         )  # fmt: skip

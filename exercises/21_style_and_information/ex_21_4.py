@@ -53,12 +53,12 @@ from minirlhf_course.classroom.testing import expect, fail, test
 SIZES = (1.0, 40.0, 3000.0)  # of the differences: marks, words, characters
 
 
-def verdicts(draw, columns=2, pairs=80):
-    """Scores with ties, and differences that are not centred; columns go together."""
+def verdicts(draw, columns=2, pairs=80, clear=1.0):
+    """Scores with ties, and differences that are not centred; columns go together. ``clear``: how decided the judge is."""
     base = draw.normal(pairs, columns) + 0.5 * draw.normal(pairs, 1) + torch.tensor([0.8, -0.5, 0.3])[:columns]
     sizes = torch.tensor([SIZES[i] for i in draw.permutation(3).tolist()][:columns], dtype=torch.float64)
     truth = torch.tensor([0.6, 0.4, -0.3], dtype=torch.float64)[:columns]
-    p = torch.sigmoid(0.3 + base.double() @ truth)
+    p = torch.sigmoid(clear * (0.3 + base.double() @ truth))
     scores = (draw.uniform(pairs) < p).double()
     scores[draw.permutation(pairs)[:9]] = 0.5
     return scores, (base.double() * sizes).round(decimals=2)
@@ -97,7 +97,13 @@ def read(sub, scores, terms):
 )
 def likeliest(sub, draw):
     "`fit` has the largest likelihood."
-    scores, terms = verdicts(draw, columns=draw.integer(1, 3))
+    # the second judge is so decided that six steps of Newton from 0 are too few
+    judges = [verdicts(draw, columns=draw.integer(1, 3)), verdicts(draw, columns=1, pairs=300, clear=9.0)]
+    for scores, terms in judges:
+        _fitted(sub, scores, terms)
+
+
+def _fitted(sub, scores, terms):
     size = torch.cat([torch.ones(1), terms.std(0)]).double()
     lost, won = (scores > 0.5).double(), (scores >= 0.5).double()
     want = best(scores, beside_one(terms)) * size
