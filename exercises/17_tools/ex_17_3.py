@@ -111,6 +111,7 @@ def finds(sub, draw):
     same(sub, "bodies", ("",), [])
     same(sub, "bodies", (f"<call>{a}</call><call>{b}",), [a, b], "a call that is not closed runs to the end")
     same(sub, "bodies", ("<call>",), [""], "a call that is not closed runs to the end")
+    same(sub, "bodies", (f"<call>{a}\n",), [f"{a}\n"], "a call that is not closed runs to the end, line ends too")
     same(
         sub, "bodies", (f"<think>or <call>{a}</call>?</think> <call>{b}</call>",), [b], "no call is read from a thought"
     )
