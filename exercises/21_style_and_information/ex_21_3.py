@@ -97,7 +97,9 @@ def both_laws(sub, draw):
             "within a style all completions are equally probable": by_hand(laws, torch.zeros_like(replies), style),
         },
     )  # fmt: skip
-    near = torch.where(style == -1, 0.2, torch.where(style == 0.5, 0.4, 1.3)).double()  # styles are not whole numbers
+    near = torch.where(
+        style == -1, 0.2, torch.where(style == 0.5, 0.200001, 1.3)
+    ).double()  # styles are not whole numbers
     got = sub.aside.mixed(laws, replies, near)
     expect(
         got.exp() if isinstance(got, torch.Tensor) else got, want, what="the probabilities of `mixed`", given={"laws": laws, "replies": replies, "style": near},
@@ -146,25 +148,27 @@ def two_orders(sub, draw):
     "`gains` is the mean of both orders, and the two sum to the whole."
     first, second, style = laws_of(draw, 7)
     scores = tidy(draw.normal(7, scale=2.0))
-    p, q = first.exp(), second.exp()
-    s_only, c_only = by_hand(first, second, style), by_hand(second, first, style)
-    whole, start, of_s, of_c = (float(x @ scores) for x in (p, q, s_only, c_only))
-    split = lambda a: torch.tensor([a, whole - start - a], dtype=torch.float64)
-    expect(
-        sub.gains(first, second, style, scores), split((of_s - start + whole - of_c) / 2), what="`gains`",
-        given={"logps": first, "ref_logps": second, "style": style, "scores": scores},
-        mistakes={
-            "style is changed first, never last": split(of_s - start),
-            "style is changed last, never first": split(whole - of_c),
-            "each is changed first; the two do not sum to the whole": torch.tensor([of_s - start, of_c - start], dtype=torch.float64),
-            "each is changed last; the two do not sum to the whole": torch.tensor([whole - of_c, whole - of_s], dtype=torch.float64),
-            "content is the first number": split((of_s - start + whole - of_c) / 2).flip(0),
-        },
-    )  # fmt: skip
+    rare = style == style[draw.integer(0, 6)]
+    for ref in (second, (second - 1000.0 * rare).log_softmax(-1)):  # the same completions within each style
+        s_only, c_only = by_hand(first, second, style), by_hand(ref, first, style)
+        whole, start, of_s, of_c = (float(x @ scores) for x in (first.exp(), ref.exp(), s_only, c_only))
+        split = lambda a: torch.tensor([a, whole - start - a], dtype=torch.float64)  # noqa: B023
+        expect(
+            sub.gains(first, ref, style, scores), split((of_s - start + whole - of_c) / 2), what="`gains`",
+            given={"logps": first, "ref_logps": ref, "style": style, "scores": scores},
+            mistakes={
+                "style is changed first, never last": split(of_s - start),
+                "style is changed last, never first": split(whole - of_c),
+                "each is changed first; the two do not sum to the whole": torch.tensor([of_s - start, of_c - start], dtype=torch.float64),
+                "each is changed last; the two do not sum to the whole": torch.tensor([whole - of_c, whole - of_s], dtype=torch.float64),
+                "content is the first number": split((of_s - start + whole - of_c) / 2).flip(0),
+            },
+        )  # fmt: skip
 
 
 # %% [probes]
-# no gradient, integers, float32, values, size: log-probabilities of whole laws, and styles that are names
+# no gradient, integers, float32, size: log-probabilities of whole laws
+# no values of mixed.style, gains.style: names
 
 
 # %% [mutant] exchanged

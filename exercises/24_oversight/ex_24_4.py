@@ -175,6 +175,17 @@ def contradicts(sub, draw):
             "it is only the first of the two means": mean(True),
         },
     )  # fmt: skip
+    # a weak label of exactly one half is 0, so the first example differs, and it alone
+    four = torch.tensor([2.0, -1.0, 3.0, -4.0], dtype=torch.float64)
+    weak = torch.tensor([0.5, 0.2, 0.9, 0.1], dtype=torch.float64)
+    expect(
+        sub.aside.confidence_gap(four, weak), 2.0 - 8 / 3, what="`confidence_gap`", given={"logits": four, "weak": weak},
+        mistakes={
+            "the two means are exchanged": 8 / 3 - 2.0,
+            "it is the mean of the logits, without their absolute value": 2.0 + 2 / 3,
+            "it is only the first of the two means": 2.0,
+        },
+    )  # fmt: skip
     for weak in (0.2 + 0.6 * answers(logits), 0.8 - 0.6 * answers(logits)):
         got = float(sub.confidence_gap(logits, weak))
         if not math.isnan(got):
@@ -186,7 +197,10 @@ def contradicts(sub, draw):
 
 
 # %% [probes]
-# no integers, values, size, float32, keywords, nan: logits and labels of one batch
+# no size, single: N is even
+# no ties: all logits are different
+# no gradient of loss.weak: data, cut off or not
+# range 1e-4 to 20: a cross-entropy of probabilities is right here
 
 
 # %% [mutant] at zero
