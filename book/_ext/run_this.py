@@ -39,7 +39,8 @@ class RunThis(SphinxPostTransform):
         if (Path(self.app.srcdir) / "slides" / f"{number:02d}.md").is_file():
             address = f"slides/{number:02d}.html"
             links += [nodes.Text(" · "), nodes.reference("", "slides", refuri=address, internal=True)]
-        where = nodes.paragraph(text="In the repository's folder:", classes=["run-this"])
+        get = make_refnode(self.app.builder, self.env.docname, "run-it", "", nodes.Text("get it first"))
+        where = nodes.paragraph("", "In the repository's folder (", get, nodes.Text("):"), classes=["run-this"])
         rows = nodes.bullet_list(classes=["run-rows"])
         for name, command in runs:
             row = nodes.paragraph("", "", nodes.Text(f"{name} "), nodes.literal("", command), classes=["run-this"])
