@@ -9,7 +9,7 @@ from pathlib import Path
 BOOK = Path(__file__).resolve().parent
 sys.path.insert(0, str(BOOK / "_ext"))
 
-from repository import BRANCH, REPOSITORY  # noqa: E402
+from repository import BRANCH, PUBLIC, REPOSITORY  # noqa: E402
 
 from minirlhf_course.chapters import chapters  # noqa: E402
 
@@ -97,13 +97,15 @@ html_theme_options = {
     "repository_url": REPOSITORY,
     "repository_branch": BRANCH,
     "path_to_docs": "",
-    "use_repository_button": True,
+    "use_repository_button": PUBLIC,
     "use_download_button": False,
     "launch_buttons": {
         "colab_url": "https://colab.research.google.com",
         "binderhub_url": "https://mybinder.org",
         "notebook_interface": "jupyterlab",
-    },
+    }
+    if PUBLIC
+    else {},
     "navbar_persistent": [],
     "footer_content_items": ["copyright.html"],
     "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
