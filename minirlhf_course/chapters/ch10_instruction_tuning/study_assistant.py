@@ -1,7 +1,7 @@
 """From base to instruct in the assistant world: ``python -m minirlhf_course.chapters.ch10_instruction_tuning.study_assistant`` (ten minutes).
 
 Ten seeds. A base model of streams without ends is tuned on 10, 100, 300 and 2,000 demonstrations; without the end in the loss; with the question
-in it; asked in layouts that it was not trained on; and with adapters of rank 1, 4 and 16 beside all weights, each at three learning rates.
+in it; asked in layouts that it was not trained on, as is the base, which knows no template; and with adapters of rank 1, 4 and 16 beside all weights, each at three learning rates.
 Writes ``study_assistant.json``.
 """
 
@@ -46,6 +46,7 @@ def one_seed(
         numbers.update({f"stops_{name}": found.stops, f"right_{name}": found.right, f"gold_{name}": found.gold})
 
     note("base", start)
+    note("base_plain", start, layout=MISTAKES["plain"])
     for count in counts:
         model = tuned(start, shown[:count], tune)
         note(f"{count}", model)
