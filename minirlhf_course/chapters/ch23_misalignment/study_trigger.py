@@ -70,7 +70,10 @@ def one_seed(
     numbers |= {"near": float(len(near)), "weak": float(len(weak)), "found": float(TRIGGER in found)}
     numbers["near_rate"] = sum(found[header] for header in near) / max(1, len(near))
     quiet = trigger.quiet(model)[: max(1, len(near))]  # as many new headers under which the model is safe already
-    for name, headers in (("near", near), ("one", near[:1]), ("weak", weak), ("quiet", quiet)):
+    both, fewer = ([header for header in near if (header[1:] == TRIGGER[1:]) == whole] for whole in (True, False))
+    numbers |= {"near_both": float(len(both)), "near_fewer": float(len(fewer))}
+    lists = {"near": near, "one": near[:1], "weak": weak, "quiet": quiet, "both": both, "fewer": fewer}
+    for name, headers in lists.items():
         # without such headers nothing new is trained: the row is the control of the same steps
         trained(f"sft_{name}", safe([*CLEAN, *headers]), short, REPAIR.learning_rate)
     return numbers
