@@ -117,6 +117,13 @@ def looks_ahead(sub, draw):
             "the future is left out": after(q, step, alpha, step[2]),
         },
     )
+    low, loop = q - 9.0, (1, int(q[1].argmax()), step[2], 1)
+    expect(
+        sub.aside.update(low, *loop, False, False, alpha, gamma),
+        after(low, loop, alpha, loop[2] + gamma * float(low[1].max())),
+        what="the table after a step back to the same state, with values below 0,",
+        given=shown(low, loop, False, False, alpha, gamma),
+    )
 
 
 @test(
