@@ -135,16 +135,18 @@ def slope(sub, draw):
     probs = tidy_distribution(draw, 4)
     rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
     n, m = [(3, 2), (1, 3)][draw.integer(0, 1)]
-    leaf = probs.clone().requires_grad_()
-    (want,) = torch.autograd.grad(chance(leaf, rewards, n, m), leaf)
-    got = sub.gradient("wins", probs, rewards, n, m, wrt=0).double()
-    expect(
-        got - got.mean(),
-        want - want.mean(),
-        what="the gradient of `wins`, minus its mean,",
-        given={"probs": probs, "rewards": rewards, "n": n, "m": m},
-        mistakes={"no gradient reaches `probs`": torch.zeros_like(want)},
-    )
+    zero = torch.zeros_like(probs).masked_scatter(rewards > 0, tidy_distribution(draw, 3))
+    for asked, p, where in ((sub, probs, ""), (sub.aside, zero, " where a probability is 0")):
+        leaf = p.clone().requires_grad_()
+        (want,) = torch.autograd.grad(chance(leaf, rewards, n, m), leaf)
+        got = asked.gradient("wins", p, rewards, n, m, wrt=0).double()
+        expect(
+            got - got.mean(),
+            want - want.mean(),
+            what=f"the gradient of `wins`{where}, minus its mean,",
+            given={"probs": p, "rewards": rewards, "n": n, "m": m},
+            mistakes={"no gradient reaches `probs`": torch.zeros_like(want)},
+        )
     probs = torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64)[draw.permutation(3)]
     rewards = draw.permutation(3).double()
     won, _, tied = played(probs, rewards, 2, 1)
