@@ -381,13 +381,12 @@ def decay(x, steps, rate, fee):
 DECAYS = {
     "": {},
     "single": {"rows": "max(len(x), 2)"},
-    "keywords, no step": {"steps": "max(steps, 1)"},
     "keywords, small at once": {"result": "level if steps < 20 else level * 0 + fee / (1 - stays)"},
 }
 
 
 @pytest.mark.parametrize(("kind", "wrong"), DECAYS.items())
-def test_probe_asks_for_one_row_no_step_and_small_numbers_at_once(kind, wrong, exercise, suite_seed):
+def test_probe_asks_for_one_row_and_small_numbers_at_once(kind, wrong, exercise, suite_seed):
     """One row also beside a number of steps that a length may have, since it is none."""
     right = {"rows": "len(x)", "steps": "steps", "result": "level"}
     test = (

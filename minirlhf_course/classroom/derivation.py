@@ -47,7 +47,7 @@ from minirlhf_course.ledger.registry import Draw
 FEW = 3  # minimum calls of a function; if there are fewer, its tests run on further inputs
 CALLS = 5  # calls per function that yield probes: the first call of each test, then others
 MOST = 12  # maximum runs of a test while the function's result is constant: a wrong answer may be this constant
-VARIATIONS = 2  # variations per number that change the result; then 0, of a float with a default or of steps
+VARIATIONS = 2  # variations per number that change the result; 0 is added for a default or the size of a step
 FLOAT32_TOLERANCE = 2e-3
 AWKWARD_CALLS = 2  # calls whose numbers are replaced by awkward ones
 GROUPS = (3, 6, 7)  # sizes of groups of equal numbers: the computed deviation of as many 0.1 is not exactly 0
@@ -334,8 +334,7 @@ class _Making:
             if isinstance(value, bool | int | float) and not self.is_off("keywords", name):
                 num_kept = 0
                 other_integers = {v for k, v in arguments.values() if type(v) is int and k != key}
-                may_vanish = name in STEPS or (has_default and type(value) is float)
-                for variation in _variations(value, may_vanish):
+                for variation in _variations(value, has_default or name in STEPS):
                     if type(variation) is int and value not in other_integers and variation in other_integers:
                         continue  # indices that differ may be required to differ
                     description = f"with `{name}` = {show(variation)}"
@@ -733,7 +732,7 @@ def _variations(value: bool | int | float, may_vanish: bool) -> list[bool | int 
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
-        return [value + 1, *([value - 1] if value > 1 else ()), value + 2, *([0] if may_vanish else ())]
+        return [value + 1, *([value - 1] if value > 1 else ()), value + 2]
     if value == 0:
         return [0.35]
     upward = value + 0.3 * (1 - value) if 0 < value < 1 else 1.7 * value if value != 1 else 0.8

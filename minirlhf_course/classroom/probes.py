@@ -45,7 +45,7 @@ ORDER = (
     "gradient",
 )
 TOLERANCE = 1e-4
-STEPS = ("lr", "steps", "epochs", "iterations", "episodes")  # a function with one of these takes steps, or none
+STEPS = ("lr", "steps", "epochs", "iterations", "episodes")  # a function with one of these takes steps
 
 HINTS = {
     "inputs": (
