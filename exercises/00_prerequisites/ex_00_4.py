@@ -137,6 +137,10 @@ def python(sub, draw):
     _, losses = asked(sub, x, y, w, 0.1, 2)
     if len(losses) != 2:
         fail(f"two steps in a later call, and {len(losses)} losses came back")
+    unmoved, losses = asked(sub.aside, x, y, w, 0.1, 0)
+    expect(unmoved, w, what="the weights after no step", given={"w": w})
+    if len(losses):
+        fail(f"no step, and {len(losses)} losses came back")
 
 
 # %% [probes]

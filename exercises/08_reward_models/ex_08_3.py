@@ -106,6 +106,14 @@ def minimiser(sub, draw):
             "a vote is wrong with probability 2ε": logit(p + 2 * eps * (1 - 2 * p)),
         },
     )
+    p, eps = torch.stack([p[0] / 1e4, p[1], 1 - p[2] / 1e4]), eps / 1e5  # nearly all agree, with hardly an error
+    expect(
+        sub.aside.best_difference(p, eps),
+        torch.tensor([lowest(x, eps) for x in p.tolist()], dtype=torch.float64),
+        what="`best_difference` where nearly all annotators agree",
+        given={"p": p, "eps": eps},
+        tolerance=1e-5,
+    )
 
 
 @test(
@@ -139,6 +147,14 @@ def derivative(sub, draw):
             * torch.sigmoid(-delta),
         },
     )
+    far = torch.tensor([-800.0, 30.0, 800.0], dtype=torch.float64)
+    expect(
+        sub.aside.pull(p, eps, far),
+        torch.where(far > 0, 1.0, 0.0) - eps - (1 - 2 * eps) * p,
+        what="`pull` far out, where the costs are straight lines,",
+        given={"p": p, "eps": eps, "delta": far},
+        tolerance=1e-5,
+    )
 
 
 @test(
@@ -167,11 +183,19 @@ def inverse(sub, draw):
             "Δ is scaled instead of the fraction": torch.sigmoid(delta / (1 - 2 * eps)),
         },
     )
+    little = eps / 100
+    delta = torch.tensor([lowest(x, little) for x in p.tolist()], dtype=torch.float64)
+    given = {"delta": delta, "eps": little}
+    expect(sub.aside.recovered_share(delta, little), p, what="`recovered_share` with little noise", given=given)
+
+
+# %% [edges]
+# derivative: at any $\Delta$
 
 
 # %% [probes]
 # no gradient: formulas are asked for
-# no values: fractions and noise have ranges that depend on each other
+# no values of recovered_share.delta: σ(Δ) lies between ε and 1 − ε, beyond which nothing is promised
 
 
 # %% [mutant] smoothing omitted
