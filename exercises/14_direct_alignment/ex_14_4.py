@@ -224,6 +224,9 @@ def still(sub, draw):
             "a gradient flows through the reference point": torch.cat([near, (-near.sum() / 3).expand(3)]),
         },
     )
+    far = (torch.cat([logps - 2000.0 / beta, other_ref]), torch.cat([ref, other_ref]), up, beta, aversion)
+    flat = torch.zeros(len(far[0]), dtype=torch.float64)
+    expect(sub.gradient("batch_loss", *far, wrt=0), flat, what="the gradient of the mean loss, far from the kink")
 
 
 # %% [probes]

@@ -134,7 +134,7 @@ def the_prompt_stays(sub, draw):
         (0.5, 2),
         (0.5, 1),
         (0.5, 3),
-        (5000.0, 2),
+        (5e6, 2),
     ):
         end = start
         for _ in range(rounds):
@@ -167,8 +167,8 @@ def the_prompt_moves(sub, draw):
     start, prompted = laws(draw)
     while float((prompted - start).std()) < 0.2:
         start, prompted = laws(draw)
-    for rounds in (2, 3):
-        beta = [0.4, 0.8, 1.6, 2.5][draw.integer(0, 3)]
+    for rounds in (2, 3, 100):
+        beta = [0.4, 0.8, 1.6, 2.5][draw.integer(0, 3)] * (50.0 if rounds == 100 else 1.0)
         end, moved = start, prompted
         for _ in range(rounds):
             new = one_round(end, moved, beta)

@@ -109,7 +109,8 @@ def defence(sub, draw):
 
 # %% [probes]
 # no gradient: only the numbers are required
-# no values: probabilities, and signs that decide
+# no values of trait_change.student, trait_change.teacher: probabilities
+# no single of blocked: the one entry of a gradient may be zero
 
 
 # %% [mutant] up the KL

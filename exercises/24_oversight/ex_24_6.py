@@ -146,21 +146,21 @@ def the_judge(sub, draw):
     "`read` is the honest debater's chance at each leaf."
     leaves = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]])[:, draw.permutation(4)].double()
     truth = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    eta = [0.1, 0.2, 0.3][draw.integer(0, 2)]
-    want = torch.tensor(
-        [[1 - eta if bit == right else eta for bit in row] for row, right in zip(leaves.tolist(), truth.tolist(), strict=True)],
-        dtype=torch.float64,
-    )  # fmt: skip
-    right = (leaves == truth[:, None]).double()
-    expect(
-        sub.read(leaves, truth, eta), want, what="`read`", given={"leaves": leaves, "truth": truth, "misread": eta},
-        mistakes={
-            "a misread leaf always counts against the honest debater": right * (1 - eta),
-            "it is the chance of the liar": 1 - want,
-            "it is the chance that a leaf is read as 1": torch.where(leaves == 1, 1 - eta, eta),
-            "the judge's errors are missing": right,
-        },
-    )  # fmt: skip
+    for eta in ([0.1, 0.2, 0.3][draw.integer(0, 2)], 0.7):
+        want = torch.tensor(
+            [[1 - eta if bit == right else eta for bit in row] for row, right in zip(leaves.tolist(), truth.tolist(), strict=True)],
+            dtype=torch.float64,
+        )  # fmt: skip
+        right = (leaves == truth[:, None]).double()
+        expect(
+            sub.read(leaves, truth, eta), want, what="`read`", given={"leaves": leaves, "truth": truth, "misread": eta},
+            mistakes={
+                "a misread leaf always counts against the honest debater": right * (1 - eta),
+                "it is the chance of the liar": 1 - want,
+                "it is the chance that a leaf is read as 1": torch.where(leaves == 1, 1 - eta, eta),
+                "the judge's errors are missing": right,
+            },
+        )  # fmt: skip
 
 
 @test(
