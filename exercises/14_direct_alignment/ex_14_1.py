@@ -227,6 +227,14 @@ def settles(sub, draw):
             "it is IPO's margin": (p - 0.5) / beta,
         },
     )
+    sure = torch.tensor([1e-8, 1 - 1e-8], dtype=torch.float64)
+    expect(
+        torch.special.log_ndtr(-beta * torch.as_tensor(sub.aside.best_margin(sure, beta), dtype=torch.float64).abs()),
+        torch.full((2,), math.log(1e-8), dtype=torch.float64),
+        what="the logarithm of the smaller probability at the best margin",
+        given={"p": sure, "beta": beta},
+        tolerance=1e-3,
+    )
 
 
 # %% [picture]
@@ -247,6 +255,7 @@ def picture(sub):
 
 
 # %% [edges]
+# settles: What is its limit for $p \to 1$?
 # pushes: when the pair is far on the wrong side, where DPO's slope levels off
 
 
