@@ -155,16 +155,19 @@ def ties(sub, draw):
             "it takes the first answer, however many votes it has": torch.tensor([next((a for a in row if a >= 0), -1) for row in answers.tolist()]).double(),
         },
     )  # fmt: skip
-    answers = torch.tensor([[low, low, high], [high, third, third], [-1, third, -1], [third, high, -1]])
-    votes = torch.zeros(4, V)  # in the last two rows every answer weighs nothing, and there are answers all the same
-    votes[0, [low, high]] = torch.tensor([0.8999, 0.9])
+    answers = torch.tensor(
+        [[low, low, high], [high, third, third], [-1, third, -1], [third, high, -1], [low, third, high]]
+    )
+    votes = torch.zeros(5, V)  # in two rows every answer weighs nothing, and there are answers all the same
+    votes[0, [low, high]] = torch.tensor([0.5, 0.9])
     votes[1, [high, third]] = torch.tensor([1.2, 0.4])
+    votes[4, [low, high]] = torch.tensor([0.8999, 0.9])
     expect(
-        sub.winner(votes, answers).double(), torch.tensor([high, high, third, third]).double(), what="`winner`", given={"votes": votes, "answers": answers},
+        sub.winner(votes, answers).double(), torch.tensor([high, high, third, third, high]).double(), what="`winner`", given={"votes": votes, "answers": answers},
         mistakes={
-            "it counts the answers again, but `votes` has weights": torch.tensor([low, third, third, third]).double(),
-            "weights are rounded to whole numbers, but 0.9 is more than 0.5": torch.tensor([low, high, third, third]).double(),
-            "an answer with weight 0 is ignored; it was given and can win": torch.tensor([high, high, -1, -1]).double(),
+            "it counts the answers again, but `votes` has weights": torch.tensor([low, third, third, third, low]).double(),
+            "weights are rounded to whole numbers, but 0.9 is more than 0.5": torch.tensor([low, high, third, third, low]).double(),
+            "an answer with weight 0 is ignored; it was given and can win": torch.tensor([high, high, -1, -1, high]).double(),
         },
     )  # fmt: skip
     answers = torch.tensor([[third, high, high, -1], [high, low, low, low]])
