@@ -105,17 +105,17 @@ def moments(draw, low, high):
 )
 def after_the_cure(sub, draw):
     "`kept` is the fraction of the gain without the slope."
-    three = moments(draw, -0.8, 0.8)
-    gold, style = replies(*three)
-    rho = three[2] / (three[0] * three[1])
-    expect(
-        sub.kept(*three), gained(gold, without_slope(gold, style)), what="`kept`", given={"gold_std, style_std, covariance": three}, tolerance=1e-8,
-        mistakes={
-            "this is the fraction of the variance, and the gain is proportional to the correlation, its root": 1 - rho**2,
-            "this is the correlation of gold reward and style": abs(rho),
-            "this is one minus the correlation with style, not the correlation with the residual": 1 - abs(rho),
-        },
-    )  # fmt: skip
+    for three in (moments(draw, -0.8, 0.8), (1.2, 0.5, 0.998 * 0.6)):
+        gold, style = replies(*three)
+        rho = three[2] / (three[0] * three[1])
+        expect(
+            sub.kept(*three), gained(gold, without_slope(gold, style)), what="`kept`", given={"gold_std, style_std, covariance": three}, tolerance=1e-8,
+            mistakes={
+                "this is the fraction of the variance, and the gain is proportional to the correlation, its root": 1 - rho**2,
+                "this is the correlation of gold reward and style": abs(rho),
+                "this is one minus the correlation with style, not the correlation with the residual": 1 - abs(rho),
+            },
+        )  # fmt: skip
 
 
 @test(
@@ -147,7 +147,7 @@ def threshold_of_the_liking(sub, draw):
             sub.worth_it(*three), want, what="`worth_it`", given={"gold_std, style_std, covariance": three}, tolerance=1e-6,
             mistakes={say: x for say, x in known.items() if x == x and x != want},
         )  # fmt: skip
-    for correlation in (0.704, 0.71):  # on both sides of the root of a half
+    for correlation in (0.0005, 0.704, 0.71):  # hardly any, and on both sides of the root of a half
         three = (1.0, 1.0, correlation)
         want, got = threshold(three), sub.aside.worth_it(*three)
         if math.isinf(want) != math.isinf(float(got)):

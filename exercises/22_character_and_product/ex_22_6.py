@@ -227,6 +227,7 @@ def picture(sub):
 # no gradient, integers, float32, keywords: rankings and shares
 # no size, nan of pairs, rates: rankings and shares
 # no values of rates: a completion satisfies a rule or not
+# no ties of pairs: of equal scores any is the highest
 
 
 # %% [mutant] means
