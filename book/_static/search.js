@@ -37,7 +37,7 @@
   const pattern = (word) => (HAN.test(word) ? new RegExp(escaped(word), "g")
     : new RegExp(`(?<![a-z0-9\u03b1-\u03c9])(?:${spelled(escaped(stem(word)))}${word.length < 3 ? "(?![a-z0-9])" : "[a-z]*"}${GREEK[word] ? `|${GREEK[word]}` : ""})`, "g"));
   const together = (words) => new RegExp(`(?<![a-z0-9])${words.map((word) => `${spelled(escaped(singular(word)))}s?`).join("[\\s-]+(?:(?:of|the|a|in)\\s+)?")}(?![a-z0-9])`, "g");
-  const whole = (found, word) => found === GREEK[word] || found.length <= stem(word).length + 1 || HAN.test(word) || singular(found) === singular(word);
+  const whole = (found, word) => found === GREEK[word] || found.length <= stem(word).length + 1 || HAN.test(word) || stem(found) === stem(word);
   const bare = (text) => allWords(text).map(singular).join(" "); // names are compared without hyphens, plurals, capitals
   const named = (text) => (HAN.test(text) ? fold(text).replace(/\s+/g, "") : bare(text));
 
@@ -46,7 +46,7 @@
       const kind = (at && SINGLE[Object.keys(SINGLE).find((start) => anchor.startsWith(start))]) || place;
       return {
         page, kind, anchor, title, text, at, terms, names, name: sections[0][1], weight: WORTH[kind] * (LISTS[page] ?? 1), low: fold(text), top: fold(title), titled: wordsOf(title).length, length: text.length,
-        worth: LESS[fold(title)] ?? (at || kind !== "chapter" ? 1 : OPENING), key: kind === place ? page : `${page}#${anchor}`,
+        worth: LESS[fold(title)] ?? (at || (kind !== "chapter" && !(LISTS[page] > 1)) ? 1 : OPENING), key: kind === place ? page : `${page}#${anchor}`,
       };
     }));
   }
@@ -125,11 +125,6 @@
       pages.set(e.key, one);
       counts[k].forEach(([n], i) => { one.said[i] += n; if (e.kind === "chapter") totals[i] += n; });
     });
-    const paged = new Map(); // what the title of a chapter has of the question
-    for (const e of entries) if (e.kind === "chapter" && !paged.has(e.page)) {
-      const top = patterns.map((p, i) => Math.max(0, ...[...fold(e.name).matchAll(p)].map(([found]) => (whole(found, words[i]) ? 1 : 0.6))));
-      paged.set(e.page, top.reduce((sum, t, i) => sum + t * rarity[i], 0) * top.reduce((sum, t) => sum + t, 0) / words.length);
-    }
     let spoken = 0;
     const longer = known.filter((name) => name !== bare(query) && ` ${name} `.includes(` ${bare(query)} `)); // "inverse reinforcement learning" is another subject
     const longerNames = longer.map((name) => together(name.split(" ")));
@@ -153,8 +148,7 @@
       const others = longerNames.reduce((sum, name) => sum + (e.low.match(name) ?? []).length, 0);
       const phrases = words.length > 1 ? Math.max(0, (e.low.match(phrase) ?? []).length - others / 2) + (other ? 0 : 2) * (e.top.match(phrase) ?? []).length : 0;
       const why = asks && patterns.every((p) => new RegExp(`\\bwhy\\b.{0,100}${p.source}`).test(e.low)) ? 2.5 : 1;
-      const above = e.kind === "chapter" ? paged.get(e.page) : 0;
-      const score = (said + 2 * titled + above) * (1 + 2 * phrases / (phrases + 1)) * linked * why * cover ** COVERED * e.worth * e.weight;
+      const score = (said + 2 * titled) * (1 + 2 * phrases / (phrases + 1)) * linked * why * cover ** COVERED * e.worth * e.weight;
       one.cover = Math.max(one.cover ?? 0, cover);
       one.phrases = (one.phrases ?? 0) + phrases;
       if (e.kind === "chapter") spoken += phrases;
@@ -165,7 +159,8 @@
       one.sections.sort((a, b) => b.score - a.score);
       if (one.kind !== "chapter") { one.score = one.sections[0].score; continue; }
       const share = spoken > 2 ? one.phrases / spoken : one.said.reduce((sum, n, i) => sum + rarity[i] * n / (1 + totals[i]), 0) / heavy;
-      one.score = one.sections[0].score * (1 + 2 * share); // of all that the chapters say of it
+      const name = wordsOf(one.name), alike = patterns.filter((p) => fold(one.name).search(p) >= 0).length / Math.sqrt(words.length * Math.max(words.length, name.length));
+      one.score = one.sections[0].score * (1 + 2 * share) * (1 + alike); // share: of all that the chapters say of it; alike: of the chapter's title
     }
     const most = Math.max(...found.map((one) => one.cover));
     return found.filter((one) => one.cover >= NEARLY * most);
