@@ -243,7 +243,7 @@ def print_mark(label: str, latex: str, page: str, seed: int) -> nodes.Node | Non
     numbers = f" · worst error {reader.written(found.error)}" + (
         f" · {seen} of {tried} noticed" if found.misprints else ""
     )
-    folded[0] += nodes.inline("", numbers, classes=["mark-numbers"])  # a phone has no room for them
+    folded[0] += nodes.inline("", numbers, classes=["mark-numbers"])  # shown when it is open
     return folded
 
 
