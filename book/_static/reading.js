@@ -265,6 +265,11 @@
     }
   }
 
-  document.addEventListener("DOMContentLoaded", () => { panels(); copies(document.querySelector("article") ?? document.body); marks(); popovers(); ticks(); });
+  function unfold() { // a link to an exercise opens it
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target?.localName === "details") target.open = true;
+  }
+  addEventListener("hashchange", unfold);
+  document.addEventListener("DOMContentLoaded", () => { unfold(); panels(); copies(document.querySelector("article") ?? document.body); marks(); popovers(); ticks(); });
   addEventListener("load", () => { scrolls(); chapters(); inSight(); });
 })();
