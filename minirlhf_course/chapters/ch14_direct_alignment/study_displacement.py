@@ -1,8 +1,8 @@
 """Falling winners and their cures: ``python -m minirlhf_course.chapters.ch14_direct_alignment.study_displacement`` (about eight minutes of one core).
 
 The assistant world, five seeds. Each cure on the quarter of the pairs whose replies are most alike, against DPO on the same pairs
-*at the KL where the cure ends*; then DPO on the quarters of highest and of lowest CHES and on a quarter drawn at random, and on all pairs but
-the quarter of highest CHES, or but a random one. Writes ``study_displacement.json``.
+*at the KL where the cure ends*; then DPO on the quarters of highest and of lowest CHES and on a quarter drawn at random, on the quarters of the
+longest and the shortest completions, and on all pairs but the quarter of highest CHES, or but a random one. Writes ``study_displacement.json``.
 """
 
 import tempfile
@@ -36,7 +36,8 @@ CURES = {  # the loss, and its numbers: those of its own row, and the weaker one
 def quarters(
     sft: Trained, pairs: Sequence[PreferencePair], seed: int
 ) -> tuple[dict[str, list[PreferencePair]], dict[str, float]]:
-    """Quarters of the pairs by CHES and at random, and the three quarters that are left; how CHES goes with being alike."""
+    """Quarters of the pairs by CHES, by length and at random, and the three quarters that are left; how CHES goes with being alike
+    and with length."""
     scores = displacement.ches_of(sft, direct.compared(sft, pairs))
     high, low = displacement.ends_by(scores, pairs)
     size, order = len(high), torch.randperm(len(pairs), generator=generator("quarter", seed)).tolist()
@@ -44,10 +45,12 @@ def quarters(
     dropped = set(map(id, high))
     chosen["without_high"] = [pair for pair in pairs if id(pair) not in dropped]
     chosen["without_random"] = [pairs[i] for i in order[size:]]
-    near, far = (set(map(id, some)) for some in direct.alike(pairs))
+    words = torch.tensor([float(len(pair.chosen.split()) + len(pair.rejected.split())) for pair in pairs])
+    chosen["long"], chosen["short"] = displacement.ends_by(words, pairs)
+    near, far = direct.alike(pairs)
+    others = {"near": near, "far": far, "long": chosen["long"], "short": chosen["short"]}
     shared = {
-        "high_near": sum(id(pair) in near for pair in high) / size,
-        "high_far": sum(id(pair) in far for pair in high) / size,
+        f"high_{name}": sum(id(pair) in set(map(id, some)) for pair in high) / size for name, some in others.items()
     }
     return chosen, shared
 
