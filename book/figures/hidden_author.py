@@ -59,9 +59,9 @@ FIGURE = Figure(
     alt="Left, over the probability of a careless author under the header of training: the change of harmful answers elsewhere for a step of size 1. It rises steeply to {largest:.2f} at {where:.2f} and falls to zero at 1."
     " Right, over the size of the step: harmful answers elsewhere after the step, and the straight line of the first order, which leaves the curve as the step grows.",
     controls=[
-        Slider("prior", "careless author under the header of training, π", PRIORS, start=0.2),
-        Slider("read", "under the header of reading, π′", PRIORS, start=0.2),
-        Slider("careful", "a careful author's harmful answers, q_0", [0.01, 0.02, 0.05, 0.1, 0.2, 0.5], start=0.02),
+        Slider("prior", "π, header of training", PRIORS, start=0.2),
+        Slider("read", "π′, header of reading", PRIORS, start=0.2),
+        Slider("careful", "harm by a careful author, q_0", [0.01, 0.02, 0.05, 0.1, 0.2, 0.5], start=0.02),
         Slider("step", "size of the step, η", [0.5, 1, 2, 3, 4], start=2),
     ],
     panels=[
