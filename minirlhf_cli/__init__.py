@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("tour", "the whole pipeline on tiny models in two minutes, with a report"),
     "tour overopt": ("overopt", "optimise a proxy reward, track the gold reward: all figures of over-optimisation"),
     "train": ("train", "train on your own data or on a toy task"),
+    "plan": ("plan", "memory and time of a training run before it starts, and what to change if it does not fit"),
     "evaluate": ("evaluate", "measure models on files of problems, with confidence intervals and paired comparisons"),
     "evaluate bestofn": ("bestofn", "best-of-n completions for a file of prompts, and the gain for each n"),
     "evaluate judge": ("judge", "compare two files of completions with a language-model judge, in both orders"),
