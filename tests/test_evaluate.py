@@ -351,12 +351,11 @@ def test_loaders_read_sharegpt_turns_by_other_names(tmp_path):
 
 
 def test_loaders_read_tool_calls_and_report_unused_fields(tmp_path):
-    """A weight of 0 would say not to learn the turn."""
     ask, reply = conversation("w?", "rain")
     call = {"type": "function", "function": {"name": "weather", "arguments": "{}"}}
     for content in (None, ""):
         called = {**reply, "content": content, "tool_calls": [call]}
         [one] = read(tmp_path, json.dumps({"messages": [ask, called, ask, reply]}))
         assert one.messages[1]["tool_calls"][0]["function"]["name"] == "weather"
-    (tmp_path / "d.jsonl").write_text(json.dumps({"messages": [ask, {**reply, "weight": 0, "tool_calls": None}]}))
-    assert loaders.load(tmp_path / "d.jsonl").ignored == ("messages.weight",)
+    (tmp_path / "d.jsonl").write_text(json.dumps({"messages": [ask, {**reply, "audio": "x", "tool_calls": None}]}))
+    assert loaders.load(tmp_path / "d.jsonl").ignored == ("messages.audio",)

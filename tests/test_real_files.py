@@ -287,6 +287,42 @@ def test_encode_refuses_published_template_that_leaves_a_part_out(name, messages
         assert learned_texts(published(name), messages, first_turn=3) == ["<think>\nhm so\n</think>\n\ntwo<|im_end|>"]
 
 
+@pytest.mark.parametrize("role", ["system", "user", "tool"])
+def test_encode_refuses_template_that_leaves_out_what_others_say(role):
+    talk = [
+        {**Q, "role": "system", "content": "be kind"},
+        {**Q, "content": "what is it"},
+        says("", tool_calls=[LOOK]),
+        TOOL,
+        says("so"),
+    ]
+    template = chat.CHATML.replace(
+        "message['content'] ~ '<|im_end|>'",
+        f"(message['content'] if message['role'] != '{role}' else '') ~ '<|im_end|>'",
+    )
+    turn = 1 + next(i for i, message in enumerate(talk) if message["role"] == role)
+    for encoded, messages in ((chat.encode_prompt, talk[:-1]), (chat.encode, talk), (chat.encode_whole, talk)):
+        encoded(every_special(chat.CHATML), messages)
+        with raises(UserError, argument="chat_template", value=turn, expected="content", problem="leaves out"):
+            encoded(every_special(template), messages)
+
+
+def test_encode_accepts_switch_that_template_reads():
+    switched = chat.CHATML.replace(
+        "message['content'] ~ '<|im_end|>'", "message['content'] | replace('/no_think', '') ~ '<|im_end|>'"
+    )
+    assert chat.encode(every_special(switched), [{"role": "system", "content": "/no_think"}, Q, says("a")]).loss_mask
+
+
+def test_encode_with_templates_by_name_needs_the_default():
+    tokenizer = every_special(chat.CHATML)
+    tokenizer.chat_template = {"rag": chat.CHATML, "default": chat.CHATML}
+    assert learned_texts(tokenizer, [Q, says("a")]) == ["a<|im_end|>"]
+    tokenizer.chat_template = {"rag": chat.CHATML}
+    with raises(UserError, argument="chat_template", value=["rag"], problem="missing"):
+        chat.encode_prompt(tokenizer, [Q])
+
+
 @pytest.mark.parametrize("marks", [True, False])
 @pytest.mark.parametrize("content", ["''", "m.content[:3]", "m.content | upper", "m.content | replace('7', '8')"])
 def test_encode_refuses_template_that_changes_the_reply(content, marks):
@@ -435,6 +471,12 @@ SAME_ROWS = {
     "LLaMA-Factory's label": ({"messages": [Q, says("a")], "label": False}, {"prompt": [Q], "completion": says("a"), "label": False}),
     "label of ShareGPT": ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "label": True},
                           {"prompt": [Q], "completion": says("a"), "label": True}),
+    "fields missing in pandas": ({"instruction": "q", "input": math.nan, "output": "a", "system": math.nan, "tools": math.nan},
+                                 {"prompt": [Q], "completion": "a"}),
+    "the same thought in two places": ({"messages": [Q, says("<think>hm</think> a", reasoning_content="hm")]},
+                                       {"messages": [Q, says("a", reasoning_content="hm")]}),
+    "tools as texts in a list": ({"messages": [Q, says("a")], "tools": [json.dumps(DESCRIBED)]},
+                                 {"messages": [Q, says("a")], "tools": [DESCRIBED]}),
     "label of another kind": ({"messages": [Q, says("a")], "label": "maths"}, {"messages": [Q, says("a")]}),
     "messages as JSON": ({"messages": json.dumps([Q, says("a")])}, {"messages": [Q, says("a")]}),
     "messages as Python prints them": ({"prompt": str([BE_KIND, Q]), "completion": str([says("it's")])},
@@ -513,6 +555,8 @@ def test_chat_template_kwargs_of_row_and_of_run(tmp_path):
     assert chat.encode_prompt(tokenizer, [Q]) == of_row
     slow = {**Q, "chat_template_kwargs": {"enable_thinking": True}}
     assert chat.encode_prompt(tokenizer, [slow]) == thinking, "the row has precedence"
+    with raises(UserError, argument="chat_template_kwargs", value="enable_thoughts", problem="unknown"):
+        chat.encode_prompt(tokenizer, [{**Q, "chat_template_kwargs": {"enable_thoughts": True}}])
     for arguments, facts in (("{", {"expected": "object"}), ('{"enable_thoughts": 1}', {"problem": "unknown"})):
         with raises(UserError, argument="chat_template_kwargs", **facts):
             set_template_arguments(tokenizer, arguments)
@@ -623,7 +667,6 @@ PROBLEMS = {
     "Skywork": ({"prompt": ASKED, "reward_model": {"ground_truth": '["34"]'}}, "verl", ("34",), None),
     "verl, an interval": ({"prompt": ASKED, "reward_model": {"ground_truth": "[0, 1]"}}, "verl", ("[0, 1]",), None),
     "a number of pandas": ({"prompt": "q", "answer": 72.0}, "problem", ("72",), None),
-    "a missing number of pandas": ({"prompt": "q", "answer": math.nan}, "problem", ("",), None),
     "one message as prompt": ({"prompt": ASKED[0], "answer": "4"}, "problem", ("4",), None),
     "beside a completion": ({"prompt": "q", "completion": "so 4", "answer": "4"}, "prompt-completion", ("4",), "so 4"),
     "beside messages": ({"messages": [*ASKED, says("so 4")], "answer": 4}, "messages", ("4",), "so 4"),
@@ -650,6 +693,7 @@ def test_load_problem_with_right_answers(name):
 NULLS = {
     "an answer": ([{"messages": [*ASKED, says("5")], "ground_truth": None}, {"messages": ASKED, "ground_truth": "4"}],
                   [("",), ("4",)]),
+    "a number of pandas": ([{"prompt": "q", "answer": math.nan}, {"prompt": "q", "answer": 4.0}], [("",), ("4",)]),
     "an answer that is not there": ([{"messages": ASKED}, {"messages": ASKED, "ground_truth": "4"}], [("",), ("4",)]),
     "an answer with a solution": ([{"problem": "q", "solution": "so 4", "answer": "4"},
                                    {"problem": "q", "solution": "so 5", "answer": None}], [("4",), ("so 5",)]),

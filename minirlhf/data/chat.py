@@ -125,6 +125,7 @@ def render(
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
     """Return the token ids before the completion: a prefix of the ids that :func:`encode` gives with the completion."""
     text = render(tokenizer, messages, add_generation_prompt=True)
+    rendering.require_heard(text, messages)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -197,6 +198,8 @@ def encode(
             argument="chat_template",
             problem="silent",
         )
+    if strict:
+        rendering.require_heard(text, messages)
     for turn, written in turn_spans.items() if strict else ():
         rendering.require_written("".join(text[slice(*span)] for span in written), messages[turn], turn)
     return Tokens(list(encoding["input_ids"]), mask)
@@ -213,6 +216,7 @@ def encode_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
     if not ids:
         reason = "the tokenizer's chat template makes an empty text of this conversation"
         raise UserError(reason, argument="chat_template", problem="empty")
+    rendering.require_heard(text, messages)
     for turn, message in enumerate(messages):
         if message["role"] == "assistant":  # a template may drop the thoughts of earlier turns
             last = turn + 1 == len(messages)
@@ -223,7 +227,7 @@ def encode_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 
 def is_marked(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether the chat template marks the assistant's text by ``{% generation %}``."""
-    return bool(rendering.MARKED.search(tokenizer.get_chat_template()))
+    return bool(rendering.MARKED.search(rendering.template_of(tokenizer)))
 
 
 def stepwise(steps: Sequence[str]) -> Message:

@@ -388,12 +388,12 @@ def right_answers(row: Row) -> tuple[str | None, tuple[str, ...]]:
 def _right_answers(value: object, field: str) -> tuple[str | None, tuple[str, ...]]:
     """Return the right answer and further ones: a text or a number, or a list of them."""
     values = value if isinstance(value, list | tuple) else [value]
-    # In a table without a type of its own for integers 72 is 72.0, and a missing number NaN.
+    # In a table that has a missing number, 72 is 72.0.
     whole = [int(item) if isinstance(item, float) and item.is_integer() else item for item in values]
     texts = [
         str(item) if isinstance(item, int | float) and not isinstance(item, bool) else require_text(item, field)
         for item in whole
-        if item not in (None, "") and item == item
+        if item not in (None, "")
     ]
     return (texts[0], tuple(dict.fromkeys(texts[1:]))) if texts else (None, ())
 

@@ -277,7 +277,7 @@ class Scan:
         first = [renamed for _, row in head if isinstance(renamed := formats.renamed(row, self.fields), Mapping)]
         self.repeated = transcripts.repeats_prompt(first)
         # Not of the first row alone: a field may be null there.
-        self._names = {name for row in first for name, value in row.items() if value is not None}
+        self._names = {name for row in first for name, value in _present(row).items() if value is not None}
         for where, row in rows:
             try:
                 yield where, self._read(row)
@@ -291,7 +291,7 @@ class Scan:
         if not isinstance(found, dict):
             raise UserError(f"expected an object with named fields, found {str(found)[:40]!r}", expected="object")
         row: Row = formats.renamed(found, self.fields, required=True)
-        row = {name: unpacked(value) if name in MESSAGE_FIELDS else value for name, value in row.items()}
+        row = {name: unpacked(value) if name in MESSAGE_FIELDS else value for name, value in _present(row).items()}
         if self.form is None:
             self.form = formats.detect(self._names)
         row = transcripts.without_prompt(row) if self.repeated else row
@@ -309,6 +309,11 @@ class Scan:
 PEEKED = 64
 #: The fields that may hold messages.
 MESSAGE_FIELDS = ("messages", "conversations", "prompt", *transcripts.COMPLETIONS)
+
+
+def _present(row: Row) -> dict[str, Any]:
+    """Return the row with None in place of NaN, which is how pandas writes a missing value."""
+    return {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
 
 
 def _peeked(rows: Iterator[R]) -> tuple[list[R], Iterator[R]]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from minirlhf.core.errors import UserError
-from minirlhf.data.records import ROLES, InvalidRecordError, Message
+from minirlhf.data.records import ROLES, InvalidRecordError, Message, thought_and_answer
 
 #: Aliases of roles in messages.
 SAME_ROLE = {"developer": "system", "function": "tool", "environment": "tool", "ipython": "tool"}
@@ -171,6 +171,9 @@ def _message(message: object, where: str, content: str = "content") -> Message:
         thought = next((message[name] for name in THOUGHTS if message.get(name)), inner or None)
         if thought is not None:
             result["reasoning_content"] = require_text(thought, f"{where}.reasoning_content")
+            inline, answer = thought_and_answer({"content": text})
+            if inline == result["reasoning_content"].strip():  # the same thought, in both places
+                result["content"] = answer
     if calls:
         result["tool_calls"] = calls
         if isinstance(message.get("function_calls"), str):
@@ -274,6 +277,7 @@ def _tools(value: object, field: str) -> list[dict[str, Any]]:
         raise wrong(field, value, "a list of tools", expected="list")
     tools = []
     for i, tool in enumerate(read):
+        tool = _json(tool, f"{field}[{i}]")
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             error = f"{field}[{i}] is {kind(tool)}; expected a tool with the name of a function"

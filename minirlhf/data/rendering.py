@@ -64,9 +64,17 @@ def render(
             problem="missing",
         )
     tools = next((message["tools"] for message in messages if message.get("tools")), None)
-    template = cast(Any, tokenizer).get_chat_template(tools=tools)
+    template = template_of(tokenizer, tools)
     special = json.dumps(tokenizer.special_tokens_map, sort_keys=True, default=str)
     options = [message["chat_template_kwargs"] for message in messages if message.get("chat_template_kwargs")]
+    unread = [name for name in (options[0] if options else ()) if not re.search(rf"\b{re.escape(name)}\b", template)]
+    if unread:
+        raise UserError(
+            f"chat_template_kwargs of the row: the chat template does not read {unread[0]!r}",
+            argument="chat_template_kwargs",
+            value=unread[0],
+            problem="unknown",
+        )
     arguments = {**(options[0] if options else {}), **({"tools": tools} if tools else {})}
     reading = _reading(template, special)
     messages = _folded(messages) if reading.folds else messages
@@ -87,6 +95,50 @@ def render(
         ) from problem
     _require_tools(text, tools or ())
     return text, spans
+
+
+def template_of(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Any] | None = None) -> str:
+    """Return the chat template; of several by name the one for tools if there are tools, else the default.
+
+    Raises:
+        UserError: there are several, and none is the default.
+    """
+    try:
+        return str(cast(Any, tokenizer).get_chat_template(tools=tools))
+    except ValueError:
+        names = sorted(cast(Any, tokenizer).chat_template)
+        raise UserError(
+            f"the tokenizer has chat templates by name ({', '.join(names)}), and none is the default; expected one of them "
+            "as a file (--chat-template FILE)",
+            argument="chat_template",
+            value=names,
+            expected="default",
+            problem="missing",
+        ) from None
+
+
+def require_heard(text: str, messages: Iterable[Message]) -> None:
+    """Raise :class:`UserError` unless a rendered text contains what the system, the user and the tools say.
+
+    White space is ignored. A template may read a switch such as ``/no_think`` in place of writing it, and write the data
+    that a tool returned in another form, so of these only the words must be there.
+    """
+    written = squeezed(text)
+    for turn, message in enumerate(messages):
+        if message["role"] == "assistant":
+            continue
+        said = re.sub(r"/(?:no_)?think\b", "", message["content"])
+        parts = re.findall(r"\w+", said) if message["role"] == "tool" else [said]
+        missing = next((part for part in parts if not _is_written(part, written)), None)
+        if missing is not None:
+            raise UserError(
+                f"the tokenizer's chat template leaves out {missing.strip()[:40]!r} of the message {turn + 1} "
+                f"({message['role']}); expected a template that writes it (--chat-template FILE), or data without it",
+                argument="chat_template",
+                value=turn + 1,
+                expected="content",
+                problem="leaves out",
+            )
 
 
 def folds_system(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -24,6 +24,7 @@ from torch import nn
 from minirlhf.core.calling import context_length
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.chat import EndTokens
+from minirlhf.data.records import FromRow, Problem
 from minirlhf.models.tiny import num_parameters
 from minirlhf.trainers.config import TrainerConfig
 
@@ -152,6 +153,8 @@ def digest(values: Iterable[Any]) -> str:
     sha256 = hashlib.sha256()
     for value in values:
         record = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+        if isinstance(value, FromRow) and not isinstance(value, Problem):
+            del record["columns"]  # only graders of problems read them
         sha256.update(json.dumps(record, sort_keys=True, ensure_ascii=False, default=str).encode())
     return sha256.hexdigest()[:16]
 
