@@ -103,6 +103,12 @@ def costs(sub, draw):
             ),
         },
     )
+    place, size = draw.integer(0, 9), 500
+    rare, rarer = (torch.where(torch.arange(size) < place + k, 1, 0) for k in (1, 2))  # nearly all grades are 0
+    for x, y, of_what in ((7 * a, 7 * b, "of grades up to 28"), (rare, rarer, "of grades that seldom differ")):
+        within, between = ((x - y) ** 2).double().mean(), ((x[:, None] - y) ** 2).double().mean()
+        given = {"a": x, "b": y}
+        expect(sub.aside.weighted_kappa(x, y), 1 - within / between, what=f"the weighted κ {of_what}", given=given)
 
 
 @test(

@@ -156,9 +156,11 @@ def the_path(sub, draw):
 )
 def weights(sub, draw):
     "Ties are left out, and the weights of each turn add up to 1."
-    given = tree(draw, 3, ties=True)
-    rows = rows_of(sub, given)
-    for turn, _ in turns_of(given):
+    given, fine = tree(draw, 3, ties=True), tree(draw, 3)
+    for turn, _ in turns_of(fine):
+        turn["replies"] = [[text, grade / 4] for text, grade in turn["replies"]]  # grades may be fractions
+    tied_rows, fine_rows = rows_of(sub, given), rows_of(sub.aside, fine)
+    for turn, rows in (*((t, tied_rows) for t, _ in turns_of(given)), *((t, fine_rows) for t, _ in turns_of(fine))):
         mine = [row for row in rows if row["chosen"] in [text for text, _ in turn["replies"]]]
         want = sum(x > y for _, x in turn["replies"] for _, y in turn["replies"])
         if len(mine) != want:
@@ -177,7 +179,7 @@ def weights(sub, draw):
             fail("the weights of this turn's rows do not add up to 1", turn=turn, yours=mine)
         if mine and max(float(row["weight"]) for row in mine) - min(float(row["weight"]) for row in mine) > 1e-9:
             fail("the rows of one turn have different weights", turn=turn, yours=mine)
-    later = [row["prompt"] for row in rows if row["chosen"].startswith("reply 2")]
+    later = [row["prompt"] for row in tied_rows if row["chosen"].startswith("reply 2")]
     path = [prompt for turn, prompt in turns_of(given)][-1]
     if any(prompt != path for prompt in later):
         fail(

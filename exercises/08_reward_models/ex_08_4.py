@@ -109,6 +109,11 @@ def right_so_far(sub, draw):
             if m
             else {"one line too many is counted": 1 - error},
         )
+    many, rare, chance = draw.integer(200, 400), draw.integer(1, 4) / 1000, 1.0
+    for _ in range(many):
+        chance = chance * (1 - rare) + (1 - chance) * rare / (modulus - 1)
+    given = {"left": many, "error": rare, "modulus": modulus}
+    expect(sub.aside.forecast(True, many, rare, modulus), chance, what="the forecast of a long text", given=given)
 
 
 @test(
