@@ -105,6 +105,13 @@ def states(sub, draw):
             "only the first reward is counted": (policy * mean).sum(-1),
         },
     )
+    far = 0.99
+    expect(
+        sub.aside.values(P, R, policy, far),
+        exact_mdp.state_values(P, mean, policy, gamma=far),
+        what="the values with γ near 1",
+        given=shown(P, R, policy, far),
+    )
 
 
 @test(
