@@ -592,13 +592,14 @@ def test_popovers_show_terms_and_equations_to_mouse_keyboard_and_finger(site: Pa
 # A small book: [page, kind, [[anchor, title, text, terms, names], …]].
 SMALL = [
     ["01-apples", "chapter", [["apples", "Apples", "An apple is a fruit and falls."], ["cider", "Cider", "Cider is pressed from apples, " * 3]]],
-    ["02-pears", "chapter", [["pears", "Pears", "A pear is a fruit."], ["grafting", "Grafting", "To graft a pear one cuts a twig and waits."]]],
+    ["02-pears", "chapter", [["pears", "Pears", "A pear is a fruit."], ["grafting", "Grafting", "To graft a pear one cuts a twig and waits."], ["equation-eq-growth", "(2.1) growth", "g"]]],
     ["03-fruit", "chapter", [["fruit", "Fruit", "Fruit is sweet. A fruit, any fruit. The word apple stands here too."]]],
     ["glossary", "appendix", [["glossary", "Glossary", ""], ["term-apple", "apple", "A fruit.", [], ["apple", "苹果"]]]],
     ["api/fruit", "library", [["fruit", "fruit", "Apples, cider, pears, grafting, twig."]]],
     ["questions", "appendix", [["questions", "Questions", ""], ["question-rot", "Why do my pears go bad?", "Cold helps.", [], ["pears turn brown"]]]],
 ]  # fmt: skip
 FOUND = {
+    "eq. (2.1)": ["02-pears.html#equation-eq-growth", None],
     "why is my pear turning brown": ["questions.html#question-rot", None],  # a phrase that users type
     "apple": ["01-apples.html", "term-apple"],  # by its title
     "APPLES?": ["01-apples.html", "term-apple"],  # whatever its number and case

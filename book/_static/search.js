@@ -83,6 +83,12 @@
     return asked.map((e, i) => [Math.max(...phrases[i].map(close)), e]).filter(([similarity]) => similarity >= CLOSE).sort((x, y) => y[0] - x[0]).map(([, e]) => e);
   }
 
+  /* The equation whose number or name is asked for: "13.5", "eq. (13.5)", "grpo objective". */
+  function equations(entries, query) {
+    const asked = bare(query.replace(/^eq(?:uation)?\b\.?/i, ""));
+    return entries.filter((e) => e.kind === "equation" && /^\((.*?)\) (.*)$/.exec(e.title)?.slice(1).some((name) => bare(name) === asked));
+  }
+
   /* What has several names, one of them Chinese perhaps, is looked for by the one that the chapters use most; so is a name inside a longer query. */
   function search(entries, query) {
     const told = meanings(entries, query), anchors = new Set(told.map((e) => e.anchor)), chapters = entries.filter((e) => e.kind === "chapter" && e.worth > 0.5);
@@ -228,7 +234,8 @@
     const close = new Set([...asked, ...told].map((e) => e.key));
     const all = [...asked.map((e) => ({ kind: e.kind, page: e.page, name: e.name, sections: [{ ...e, words }] })), ...found.filter((one) => !close.has(one.sections[0].key))];
     const groups = Map.groupBy ? Map.groupBy(all, (one) => one.kind) : all.reduce((map, one) => map.set(one.kind, [...(map.get(one.kind) ?? []), one]), new Map());
-    return [...groups].sort(([x], [y]) => AFTER.indexOf(x) - AFTER.indexOf(y)); // stable: the others stand as they were found
+    const rank = (kind) => (asked[0]?.kind === kind ? -2 : AFTER.indexOf(kind));
+    return [...groups].sort(([x], [y]) => rank(x) - rank(y)); // stable: the others stand as they were found
   }
 
   function shown(one) {
@@ -278,7 +285,7 @@
   function show(query) {
     entries ??= index(window.minirlhfPages);
     const words = wordsOf(query).length, told = words ? meanings(entries, query) : [], found = search(entries, query), near = words ? spelledNearly(entries, query) : "";
-    const asked = words && !told.length ? symptoms(entries, query) : [], count = new Set([...found.map((one) => one.sections[0].key), ...asked.map((e) => e.key)]).size;
+    const asked = words && !told.length ? [...equations(entries, query), ...symptoms(entries, query)] : [], count = new Set([...found.map((one) => one.sections[0].key), ...asked.map((e) => e.key)]).size;
     document.getElementById("search-words").value = query;
     const status = document.getElementById("search-told");
     status.dataset.found = count;
