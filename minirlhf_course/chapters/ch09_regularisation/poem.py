@@ -119,12 +119,17 @@ class Poem:
 
 @dataclass(frozen=True)
 class SampledRun:
-    """A sampled run: Adam with a learning rate that falls linearly to 0, unless ``constant``."""
+    """A sampled run: Adam with a learning rate that falls linearly to 0, unless ``constant``.
+
+    Attributes:
+        renewed_after: number of steps after which Adam's moments are cleared; never if None.
+    """
 
     steps: int = 200
     replies: int = 64
     learning_rate: float = 0.1
     constant: bool = False
+    renewed_after: int | None = None
 
 
 @dataclass
@@ -163,6 +168,8 @@ def train(poem: Poem, arm: Arm, steering: Steering, plan: SampledRun, seed: int)
         loss = (steering.beta * poem.penalty(arm, table, reference)[indices] - objective).mean()
         if not plan.constant:
             optimiser.param_groups[0]["lr"] = plan.learning_rate * (1 - step / plan.steps)
+        if step == plan.renewed_after:
+            optimiser.state.clear()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
