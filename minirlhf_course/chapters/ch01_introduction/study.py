@@ -33,7 +33,7 @@ from minirlhf.recipes import GRPO
 from minirlhf.stages import pipeline, zoo
 from minirlhf.stages.pipeline import RewardPlan, RLPlan, Trained, completion_tokens, pair_tokens, preferences, with_seed
 from minirlhf.tabular.grid import GARDEN, GARDEN_WISHES
-from minirlhf.trainers.evaluation import Evaluation, candidates, evaluate
+from minirlhf.trainers.evaluation import Candidates, Evaluation, candidates, evaluate
 from minirlhf.trainers.history import History
 from minirlhf.trainers.online import OnlineConfig
 from minirlhf.trainers.sft import SFTConfig, train_sft
@@ -104,22 +104,30 @@ def the_stages(base: Trained, sft: Trained, seed: int) -> dict[str, float]:
     return {f"gold_{name}": value for name, value in gold.items()} | {"rl_gain": gold["rl"] - gold["sft"]}
 
 
-def the_tries(base: Trained, seed: int) -> dict[str, float]:
-    """256 replies of the base to each of eight prompts: the shares that earn at least 1 and that are empty, and the best of n."""
-    drawn = candidates(
-        base.model,
-        task_problems(WORLD, "test")[:8],
-        task_reward(WORLD),
-        tokenizer=base.tokenizer,
-        sampling=LIMIT,
-        num_generations=256,
-        seed=5 + seed,
-    )
+def the_tries(base: Trained, sft: Trained, seed: int) -> dict[str, float]:
+    """256 replies of the base to each of eight prompts: the shares that earn at least 1 and that are empty, and the best of n. Beside them the
+    mean over as many of the fine-tuned model."""
+
+    def drawn_from(policy: Trained) -> Candidates:
+        return candidates(
+            policy.model,
+            task_problems(WORLD, "test")[:8],
+            task_reward(WORLD),
+            tokenizer=policy.tokenizer,
+            sampling=LIMIT,
+            num_generations=256,
+            seed=5 + seed,
+        )
+
+    drawn = drawn_from(base)
     empty = sum(text == "" for texts in drawn.completions for text in texts) / drawn.rewards.numel()
     curve = best_of_n_curve(drawn.rewards.double()).mean(0)
-    return {"base_good": float((drawn.rewards >= 1).double().mean()), "base_empty": empty} | {
-        f"base_best_of_{n}": float(curve[n - 1]) for n in (16, 64, 256)
-    }
+    same = {"sft_same_prompts": float(drawn_from(sft).rewards.double().mean())}
+    return (
+        same
+        | {"base_good": float((drawn.rewards >= 1).double().mean()), "base_empty": empty}
+        | {f"base_best_of_{n}": float(curve[n - 1]) for n in (16, 64, 256)}
+    )
 
 
 def the_pairs(base: Trained, sft: Trained, turns: Trained, seed: int) -> dict[str, float]:
@@ -265,7 +273,7 @@ def one_seed(seed: int) -> dict[str, float]:
     base, sft, turns = zoo_starts()
     return (
         the_stages(base, sft, seed)
-        | the_tries(base, seed)
+        | the_tries(base, sft, seed)
         | the_pairs(base, sft, turns, seed)
         | six_animals(base, sft, seed)
         | specialists(sft, seed)
