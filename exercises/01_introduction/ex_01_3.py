@@ -141,6 +141,8 @@ def the_nearest(sub, draw):
     for units in (4, 5):
         first, order = parent(draw, units), order_of(draw, units)
         second = shuffled(tuned(first, draw), order)
+        second["in.bias"] = 5 * second["in.bias"].roll(1)  # biases say nothing
+        both = [torch.cat([m["in.weight"], m["in.bias"][:, None]], -1) for m in (first, second)]
         one, other = (m["in.weight"] / m["in.weight"].norm(dim=-1, keepdim=True) for m in (first, second))
         expect(
             sub.matching(first, second),
@@ -154,6 +156,7 @@ def the_nearest(sub, draw):
                 "directions are compared, and one unit is a multiple of another": (one @ other.T).argmax(-1),
                 "the question is reversed: for each unit of the second, one of the first": order,
                 "units are matched by their position": torch.arange(units),
+                "biases are compared, too": torch.cdist(*both).argmin(-1),
                 "differences are added with their signs, so that they cancel": (
                     (first["in.weight"][:, None] - second["in.weight"][None]).sum(-1).argmin(-1)
                 ),
@@ -215,19 +218,20 @@ def gives_back(sub, draw):
     "`merge` of a model and its shuffled copy is the model; only the ratio of the shares matters."
     first, order = parent(draw), order_of(draw)
     share = draw.integer(2, 5)
-    for child, said in ((first, "its own shuffled copy"), (tuned(first, draw), "a shuffled relative")):
-        second = shuffled(child, order)
-        merged = asked(sub, "merge", first, second, [share, 1])
+    relative = tuned(first, draw)
+    for child, unit, said in ((first, 1, "its own shuffled copy"), (relative, 0.1, "a shuffled relative")):
+        second, shares, total = shuffled(child, order), [share * unit, unit], (share + 1) * unit
+        merged = asked(sub, "merge", first, second, shares)
         for name in NAMES:
             mixture = (share * first[name] + child[name]) / (share + 1)
             expect(
                 merged[name],
                 mixture,
                 what=f"the merged {name}, of a model and {said},",
-                given={"shares": [share, 1], "first": first[name], "second": second[name]},
+                given={"shares": shares, "first": first[name], "second": second[name]},
                 mistakes={
-                    "the sum is not divided by the sum of the shares": (share + 1) * mixture,
-                    "it is divided by the number of models": (share + 1) * mixture / 2,
+                    "the sum is not divided by the sum of the shares": total * mixture,
+                    "it is divided by the number of models": total * mixture / 2,
                     "the shares are ignored": (first[name] + child[name]) / 2,
                     "the shares are exchanged": (first[name] + share * child[name]) / (share + 1),
                     "the units are not brought into one order first": (share * first[name] + second[name])
