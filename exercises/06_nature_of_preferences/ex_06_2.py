@@ -177,7 +177,7 @@ def no_agreement(sub, draw):
         mistakes={"the result is 0 for a long list": 0.0},
     )
     many = draw.integer(250, 400)
-    for theta in (0.0, 0.01, 10.0):
+    for theta in (0.0, 5e-5, 0.01, 10.0):
         weights = [math.exp(-theta * j) for j in range(many)]
         want = torch.tensor(weights, dtype=torch.float64) / math.fsum(weights)
         given = {"theta": theta, "size": many}
