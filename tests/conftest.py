@@ -155,7 +155,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     now = processor_seconds()
     report.processor_seconds, item.stash[CLOCK] = now - item.stash[CLOCK], now
-    if {"site", "browser"} & set(item.fixturenames):  # Chromium's processes are no children that anybody waits for
+    if {"site", "browser", "server"} & set(item.fixturenames):  # their processes are no children that anybody waits for
         report.processor_seconds = max(report.processor_seconds, report.duration)
     return report
 
@@ -286,6 +286,16 @@ class Touched:
 def suite_seed() -> int:
     """The seed of the run (:func:`plan.seed`); a test that draws takes it, so that ``make explore`` finds the test."""
     return plan.seed()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """The process that forks the boxes in which answers to the exercises are graded; its start takes seconds."""
+    from minirlhf_course.classroom import exercise
+    from minirlhf_course.classroom.runner import Server
+
+    with Server([exercise.folder()]) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -13,17 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from graded import EXERCISES, graded_in_box
 from plan import of_chapter, own_seed
 
-from minirlhf.core import provenance
 from minirlhf_course import chapters
-from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom import grading, proof
-from minirlhf_course.classroom.runner import SandboxedSubmission, Server
 
 pytestmark = pytest.mark.slow
 
-ROOT = provenance.ROOT / "exercises"
 HEAD = re.compile(r"# %% (wrong|right) (\d\d\.\d+): ([^|]+?)(?: \| (\w+)(?: (\w+))?)?")
 
 
@@ -65,7 +62,6 @@ def missed(answer: Answer, outcome: grading.Outcome) -> str:
 
 
 ANSWERS = [a for path in sorted((Path(__file__).parent / "answers").glob("ch*.txt")) for a in read(path)]
-EXERCISES = {e.id: e for e in sources.load(ROOT)}
 
 
 def answers(kind):
@@ -77,12 +73,6 @@ def answers(kind):
         params.append(of_chapter(a.exercise[:2], a, id=f"{a.exercise} {a.note}", marks=marks))
         seen.add(way)
     return pytest.mark.parametrize("answer", params)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Server([ROOT]) as running:
-        yield running
 
 
 def defined(code):
@@ -113,11 +103,7 @@ def test_wrong_answer_gets_no_full_marks_and_its_mistake_is_recognised(answer):
 def test_right_answer_gets_full_marks(answer, server):
     """In the box, where it is graded, and where less is at hand than in the notebook."""
     exercise = EXERCISES[answer.exercise]
-    cells = [("cell 1", exercise.given), ("cell 2", exercise.solution), ("cell 3", answer.code)]
-    boxed = SandboxedSubmission(server, cells, exercise.library, "ada", grading.exercise_limits(exercise))
-    outcome = grading.run_tests(exercise, boxed, drawn(answer))
-    boxed.close()
-    assert outcome.reason == ""
+    assert graded_in_box(exercise, server, drawn(answer), exercise.solution, answer.code).reason == ""
 
 
 @pytest.mark.parametrize(

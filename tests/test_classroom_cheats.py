@@ -9,7 +9,7 @@ from facts import raises
 from minirlhf.core import provenance
 from minirlhf.sandbox.server import Limits
 from minirlhf_course.classroom import cheats, exercise, grading, proof, training
-from minirlhf_course.classroom.runner import Local, Missing, SandboxedSubmission, Server
+from minirlhf_course.classroom.runner import Local, Missing, SandboxedSubmission
 from minirlhf_course.classroom.testing import Asked, Failure
 
 ROOT = provenance.ROOT / "exercises"
@@ -33,12 +33,6 @@ def clumsy(world):
     except Exception as problem:
         return type(problem).__name__
 """
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Server([ROOT]) as running:
-        yield running
 
 
 @pytest.fixture(params=["local", "boxed"])

@@ -4,14 +4,12 @@ import random
 import re
 
 import pytest
+from graded import EXERCISES
 from plan import of_chapter
 
-from minirlhf.core import provenance
-from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom import grading, proof
 
-ROOT = provenance.ROOT / "exercises"
-CHOICES = [e for e in sources.load(ROOT) if e.kind == "choice"]
+CHOICES = [e for e in EXERCISES.values() if e.kind == "choice"]
 GUESSERS = 60
 
 

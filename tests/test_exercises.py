@@ -5,29 +5,20 @@ import re
 from dataclasses import replace
 
 import pytest
+from graded import EXERCISES, graded_in_box
 from plan import of_chapter, own_seed
 
 from minirlhf_course import chapters
-from minirlhf_course.classroom import exercise as sources
-from minirlhf_course.classroom import grading, proof, release
+from minirlhf_course.classroom import proof, release
 from minirlhf_course.classroom.checker import Verdict
-from minirlhf_course.classroom.runner import SandboxedSubmission, Server
 
-ROOT = sources.folder()  # or those of a course, named by MINIRLHF_EXERCISES
-EXERCISES = {path.stem: sources.read(path) for path in sources.sources(ROOT)}
 ROUNDS = int(
     os.environ.get("MINIRLHF_TEST_ROUNDS", "1")
 )  # random seeds, each with another student's numbers; make test-all takes 2
 FINISHED = [f"{c.number:02}" for c in chapters.chapters() if c.finished]
 
-each = pytest.mark.parametrize("exercise", [of_chapter(e.chapter, e, id=name) for name, e in EXERCISES.items()])
+each = pytest.mark.parametrize("exercise", [of_chapter(e.chapter, e, id=e.path.stem) for e in EXERCISES.values()])
 each_finished_chapter = pytest.mark.parametrize("chapter", [of_chapter(c, c, id="exercises") for c in FINISHED])
-
-
-@pytest.fixture(scope="session")
-def server():
-    with Server([ROOT]) as running:
-        yield running
 
 
 @each_finished_chapter
@@ -69,11 +60,8 @@ def test_exercise_proves_itself_and_verdicts_hold_no_line_of_solution(exercise, 
     assert release.leaks(exercise, exercise.solution), "the release's own test for leaks sees nothing"
 
 
+@pytest.mark.release  # a right answer is graded in the box in every run, after the solution has run there (test_answers.py)
 @pytest.mark.slow
 @each
 def test_exercise_solution_earns_all_points_in_box(exercise, server):
-    cells = [("cell 1", exercise.given), ("cell 2", exercise.solution)]
-    boxed = SandboxedSubmission(server, cells, exercise.library, "ada", grading.exercise_limits(exercise))
-    outcome = grading.run_tests(exercise, boxed, own_seed(exercise.id))
-    boxed.close()
-    assert outcome.reason == ""
+    assert graded_in_box(exercise, server, own_seed(exercise.id), exercise.solution).reason == ""
