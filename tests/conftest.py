@@ -155,7 +155,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     now = processor_seconds()
     report.processor_seconds, item.stash[CLOCK] = now - item.stash[CLOCK], now
-    if {"site", "browser", "server"} & set(item.fixturenames):  # their processes are no children that anybody waits for
+    if {"site", "browser", "replay", "server"} & set(item.fixturenames):  # their processes are no children that anybody waits for
         report.processor_seconds = max(report.processor_seconds, report.duration)
     return report
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from facts import raises
 from plan import of_chapter
+from replayed import replay
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.py"))
@@ -200,14 +201,53 @@ def test_notebook_titles_have_one_style(source: Path) -> None:
                         assert re.match(r"[^A-Z]|[A-Z]+\b", str(part.value)) and not str(part.value).endswith("."), code
 
 
+@pytest.fixture(name="replay")
+def replay_fixture() -> Any:
+    """The function of :mod:`replayed`, by whose name ``conftest`` knows that a test waits for another process."""
+    return replay
+
+
 @pytest.mark.slow
 @each_source
-def test_notebook_runs_and_prints_what_is_committed(source: Path) -> None:
-    """Under nbval, on one thread, with the zoo filled. Of time a busy machine may take three times the budget."""
+def test_notebook_runs_and_prints_what_is_committed(source: Path, replay: Any) -> None:
+    """Without Jupyter, on one thread, with the zoo filled. Of time a busy machine may take three times the budget."""
     tool.fill_zoo(source)
-    cost = tool.rerun(source)
-    assert cost.megabytes <= tool.MEGABYTES
-    assert cost.seconds <= 3 * tool.budget(source)
+    seconds, memory, problem = replay(source.with_suffix(".ipynb"))
+    assert problem == ""
+    assert memory / tool.RSS_PER_MEGABYTE <= tool.MEGABYTES
+    assert seconds <= 3 * tool.budget(source)
+
+
+REPLAYED = {
+    "print(x)": ("", "3\n"),
+    "print(2)": ("prints", "3\n"),
+    "print(x, end='')": ("prints", "3\n"),
+    "assert x == 4": ("AssertionError", ""),
+    "x.real()": ("TypeError", ""),
+    "raise SystemExit": ("SystemExit", ""),
+    "import os; os._exit(3)": ("ended with 3", ""),
+    "import matplotlib.pyplot as plt; plt.title(r'$\\frac{1}$')": ("Parse", ""),
+    "import inspect\ndef f(): return 1\nassert 'return 1' in inspect.getsource(f)": ("", ""),
+    "import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: 'int'\nassert A(1) == A(1)": ("", ""),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", REPLAYED)
+def test_replayed_notebook_with_planted_fault_has_problem(code: str, tmp_path: Path, replay: Any) -> None:
+    """In what a cell prints, raises or draws; what only IPython understands stands in the first cell, and is left out."""
+    problem, printed = REPLAYED[code]
+    output = [{"output_type": "stream", "name": "stdout", "text": [printed]}] * bool(printed)
+    made = [
+        {"cell_type": "code", "id": str(n), "source": [text], "outputs": outputs, "metadata": {"tags": tags}}
+        for n, (text, outputs, tags) in enumerate(
+            [("%matplotlib inline", [], []), ("x = 3", [], []), (code, output, ["nbval-check-output"])]
+        )
+    ]
+    path = tmp_path / "05_test.ipynb"
+    path.write_text(json.dumps({"cells": made}), encoding="utf-8")
+    found = replay(path)[2]
+    assert problem in found and bool(found) == bool(problem)
 
 
 @pytest.mark.release
