@@ -16,6 +16,7 @@ from typing import Any
 import hypothesis
 import plan
 import pytest
+from hypothesis.internal.conjecture import providers
 
 # Workers of pytest-xdist are started by this process and inherit its environment, so all of them share what is set here.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -31,6 +32,9 @@ torch.set_num_threads(1)
 slow_input = [hypothesis.HealthCheck.too_slow]
 hypothesis.settings.register_profile("suite", deadline=None, database=None, suppress_health_check=slow_input)
 hypothesis.settings.load_profile("suite")
+# Nor are the constants of the modules that a process has imported taken as examples: the inputs would depend on the other tests, and to
+# collect them takes each process seconds.
+providers._get_local_constants = lambda: providers._local_constants
 
 OWN_FOLDER = pytest.StashKey[str]()
 CLOCK = pytest.StashKey[float]()
@@ -155,7 +159,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     now = processor_seconds()
     report.processor_seconds, item.stash[CLOCK] = now - item.stash[CLOCK], now
-    if {"site", "browser", "replay", "server"} & set(item.fixturenames):  # their processes are no children that anybody waits for
+    if {"site", "browser", "replay", "server"} & set(
+        item.fixturenames
+    ):  # their processes are no children that anybody waits for
         report.processor_seconds = max(report.processor_seconds, report.duration)
     return report
 

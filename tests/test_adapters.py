@@ -1,6 +1,7 @@
 """LoRA on every trainer: only the adapter learns, the base with the adapter off is the reference, a run resumes to the same bits."""
 
 import copy
+import importlib.util
 import sys
 
 import pytest
@@ -26,7 +27,8 @@ from minirlhf.trainers.online import OnlineConfig, train_online
 from minirlhf.trainers.reward import RewardConfig, train_reward
 from minirlhf.trainers.sft import SFTConfig, train_sft
 
-pytest.importorskip("peft")
+# Not imported here: that takes seconds in every process, also in those that run none of these tests.
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="needs the extra 'lora'")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +32,8 @@ print(loss)
 
 def executed(path: Path, source: str, printed: str) -> Any:
     """The notebook of a source, as a machine leaves it on which each cell prints the same."""
+    import nbformat  # takes seconds: not in every process that collects these tests
+
     path.write_text(source, encoding="utf-8")
     notebook = tool.cells(path)
     for cell in notebook.cells:
@@ -69,6 +70,8 @@ def test_keep_printed_changes_no_text_of_unchanged_code(
 
 
 def test_lineage_does_not_depend_on_where_a_function_is_imported_from() -> None:
+    import nbformat
+
     def lineage(*lines: str) -> dict[str, str]:
         return tool.lineage(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(lines), id="a")]))
 
