@@ -95,26 +95,33 @@ def test_of_a_chapter(): pass
 """
 
 
+CHOSEN = {
+    "": {"plain", "drawing", "property", "of_a_chapter"},
+    "--all --shuffle=1": {"plain", "drawing", "property", "of_a_chapter", "of_a_release"},
+    "--random-inputs": {"drawing", "property"},
+}
+RUNS = f"""
+import pytest
+
+markers = ["-o", "markers=release: x\\nslow: x\\nchapter(n): x"]
+for number, options in enumerate({[*CHOSEN]!r}):
+    if pytest.main(["-q", f"--costs=costs-{{number}}.json", *markers, *options.split(), "."]) != 0:
+        raise SystemExit(options)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "chosen"),
-    [
-        ([], {"plain", "drawing", "property", "of_a_chapter"}),
-        (["--all", "--shuffle=1"], {"plain", "drawing", "property", "of_a_chapter", "of_a_release"}),
-        (["--random-inputs"], {"drawing", "property"}),
-    ],
-)
-def test_options_select_tests_and_costs_are_written(options, chosen, tmp_path, costs):
+def test_options_select_tests_and_costs_are_written(tmp_path):
+    """All runs in one process, which takes seconds to start."""
     for name in ("conftest.py", "plan.py"):
         (tmp_path / name).write_text((ROOT / "tests" / name).read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "test_made_up.py").write_text(MADE_UP, encoding="utf-8")
-    markers = ["-o", "markers=release: x\nslow: x\nchapter(n): x"]
-    command = [sys.executable, "-m", "pytest", "-q", f"--costs={tmp_path / 'costs.json'}", *markers, *options, "."]
-    done = finished(command, cwd=tmp_path, usually=5, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    done = finished([sys.executable, "-c", RUNS], cwd=tmp_path, usually=8, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stdout
-    run = json.loads((tmp_path / "costs.json").read_text(encoding="utf-8"))
-    assert {name.partition("::test_")[2] for name in run["tests"]} == chosen
-    assert {test["outcome"] for test in run["tests"].values()} == {"passed"}
+    for number, chosen in enumerate(CHOSEN.values()):
+        run = json.loads((tmp_path / f"costs-{number}.json").read_text(encoding="utf-8"))
+        assert {name.partition("::test_")[2] for name in run["tests"]} == chosen
+        assert {test["outcome"] for test in run["tests"].values()} == {"passed"}
 
 
 def test_costs_compares_the_outcomes_of_two_runs(costs):
