@@ -65,8 +65,10 @@ def main():
             sys.exit(f"minirlhf: {sys.executable} could not create .venv (see above)")
     pip("-c", "constraints.txt", "pip", "setuptools")
     pip("-c", "constraints.txt", "--no-build-isolation", "-e", ".[all]", *os.environ.get("TORCH_ARGS", "").split())
-    # pip would compile on one core; a file that is not meant for this Python is no failure.
-    subprocess.call([str(VENV / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")])
+    # pip would compile on one core; a file that is not meant for this Python is no failure. Where PYTHONDONTWRITEBYTECODE is set, every
+    # process would compile our own packages again.
+    folders = map(str, (VENV / "lib", *ROOT.glob("minirlhf*/")))
+    subprocess.call([str(VENV / "bin" / "python"), "-m", "compileall", "-qq", "-j", "0", *folders])
     subprocess.check_call([str(VENV / "bin" / "python"), "-c", "import minirlhf, torch"])
     MARK.write_text(wanted(), encoding="utf-8")
     print(f"minirlhf: .venv is ready after {time.time() - start:.0f} s")
