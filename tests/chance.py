@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from graded import EXERCISES
 from test_answers import ANSWERS, missed
-from test_exercises import EXERCISES
 
 from minirlhf.core.randomness import derive_seed
 from minirlhf_course.chapters import load_checks
