@@ -18,6 +18,7 @@ import torch
 from facts import raises
 from plan import of_chapter
 
+from minirlhf.control import policy_optimisation, trpo
 from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
@@ -25,6 +26,7 @@ from minirlhf.equations import aggregation, policy_losses
 from minirlhf.equations.preference_losses import pairs
 from minirlhf.recipes import GRPO, RECIPES, spelling
 from minirlhf.stages.pipeline import ASSISTANT_PPO, SFTPlan
+from minirlhf.trainers import offline, online, rejection, reward
 from minirlhf.trainers.sft import SFTConfig
 from minirlhf_cli import dispatch
 from minirlhf_course import evidence
@@ -592,12 +594,12 @@ def test_study_code_is_that_measured(name):
 
 #: Functions that train, and which of their arguments say how.
 LOOPS = {
-    "train_in_env": ("recipe", "config"),
-    "train_offline": ("recipe", "config"),
-    "train_rejection_in_env": ("config",),
-    "train_reward": ("config",),
-    "train_policy": ("method", "config"),
-    "train_trpo": ("config",),
+    online.train_in_env: ("recipe", "config"),
+    offline.train_offline: ("recipe", "config"),
+    rejection.train_rejection_in_env: ("config",),
+    reward.train_reward: ("config",),
+    policy_optimisation.train_policy: ("method", "config"),
+    trpo.train_trpo: ("config",),
 }
 #: What a probe shortens, what a toy model's horizon decides, and what every seed has another of.
 SHORTENED = {
@@ -633,28 +635,6 @@ def says(said, plan, elsewhere):
     return any(all(said.get(place + k, object()) == v for k, v in wanted.items()) for place in places)
 
 
-@pytest.mark.slow
-@each_probe
-def test_study_is_fresh_and_its_probe_says_every_plan(name):
-    script, plans = STUDIES[name], []
-
-    def look(frame, event, arg):
-        if event == "call":
-            plans.extend(frame.f_locals[argument] for argument in LOOPS.get(frame.f_code.co_name, ()))
-
-    loaded = script.load()
-    sys.setprofile(look)
-    try:
-        found = study.run_probe(loaded)
-    finally:
-        sys.setprofile(None)
-    assert probe.moved(evidence.read(script.result)["probe"], found) == {}, "run: minirlhf verify studies --run"
-    elsewhere = given(script)
-    assert not [plan for plan in plans if not says(found, plan, elsewhere)], (
-        "plans that the probe trains by and does not say"
-    )
-
-
 def wrap(monkeypatch, function, change):
     """Make ``function`` another one wherever it has been imported to: ``change(original, *args, **kwargs)``."""
     function = inspect.unwrap(function)
@@ -663,6 +643,27 @@ def wrap(monkeypatch, function, change):
     monkeypatch.setitem(function.__globals__, "_changed", lambda *args, **kwargs: change(original, *args, **kwargs))
     monkeypatch.setattr(function, "__signature__", inspect.signature(function), raising=False)
     monkeypatch.setattr(function, "__code__", (lambda *args, **kwargs: _changed(*args, **kwargs)).__code__)  # noqa: F821
+
+
+def noted(plans, arguments, original, *args, **kwargs):
+    given = inspect.signature(original).bind(*args, **kwargs)
+    given.apply_defaults()
+    plans.extend(given.arguments[argument] for argument in arguments)
+    return original(*args, **kwargs)
+
+
+@pytest.mark.slow
+@each_probe
+def test_study_is_fresh_and_its_probe_says_every_plan(name, monkeypatch):
+    script, plans = STUDIES[name], []
+    for function, arguments in LOOPS.items():
+        wrap(monkeypatch, function, functools.partial(noted, plans, arguments))
+    found = study.run_probe(script.load())
+    assert probe.moved(evidence.read(script.result)["probe"], found) == {}, "run: minirlhf verify studies --run"
+    elsewhere = given(script)
+    assert not [plan for plan in plans if not says(found, plan, elsewhere)], (
+        "plans that the probe trains by and does not say"
+    )
 
 
 def negated(original, *args, **kwargs):
