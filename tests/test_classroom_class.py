@@ -21,7 +21,7 @@ from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom.runner import Server
 from minirlhf_course.classroom.submission import normalised
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_server")]
 
 ROOT = provenance.ROOT / "exercises"
 (EASY,) = sources.load(ROOT, ["00.3"])

@@ -19,7 +19,7 @@ from minirlhf.core.errors import UserError
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom import rehearsal, roster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_server")]
 
 (EASY,) = sources.load(provenance.ROOT / "exercises", ["00.3"])
 (PERSONAL,) = sources.load(provenance.ROOT / "exercises", ["05.5"])
