@@ -79,7 +79,7 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExercisePr
     for variant in exercise.partials:
         yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds), variant.note)
     yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
-    for what, problem in machine(exercise, seed):
+    for what, problem in machine(exercise, derive_seed(seed, 0)):  # whose probes the first round has made
         yield ExerciseProof(what, problem)
     for test, words in exercise.edges:
         yield ExerciseProof(f"edge: {words}: asked by {test}", edge(exercise, test, words), "edge")
