@@ -1,4 +1,4 @@
-"""Typed numbers in the chapters' words: which are found, what vouches for them; the book's build asks for it (book/_ext/finished.py)."""
+"""Typed numbers in the chapters' words: which are found, what vouches for them."""
 
 import importlib.util
 import json
@@ -93,3 +93,9 @@ def test_vouchers_of_a_chapter(chapter: Path) -> None:
 
 def test_over_counts_open_numbers_beyond_the_list(chapter: Path) -> None:
     assert numbers.over("05", chapter) == {"text": (2, 1), "alt": (1, 0)}
+
+
+@pytest.mark.parametrize("number", numbers.chapters())
+def test_typed_numbers_of_chapter_are_vouched_for(number):
+    """As the book's build asks it (``book/_ext/finished.py``), in a second and without the book."""
+    assert numbers.over(number) == {}, f"tools/typed_numbers.py --open {number}"
