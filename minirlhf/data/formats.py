@@ -165,8 +165,8 @@ def parse_preference_turns(row: Row) -> Comparison:
     if not all(isinstance(row[field], Mapping) for field in ("chosen", "rejected")):
         return parse_transcripts(row)  # whole conversations
     prompt = _turns(row, "conversations")
-    replies = [_turns({"conversations": [row[field]]}, "conversations") for field in ("chosen", "rejected")]
-    return _compare(prompt, *replies, row)
+    chosen, rejected = (_turns({"conversations": [row[field]]}, "conversations") for field in ("chosen", "rejected"))
+    return _compare(prompt, chosen, rejected, row)
 
 
 def parse_judged_turns(row: Row) -> Conversation | Problem | UnpairedPreference:
