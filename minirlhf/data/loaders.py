@@ -527,7 +527,8 @@ def _problems(example: Example) -> list[Problem] | None:
     match example:
         case Problem():
             return [example]
-        case Conversation(messages=[*prompt, reply]):
+        case Conversation(messages):
+            prompt, reply = messages[:-1], messages[-1]
             if not prompt or prompt[-1]["role"] not in formats.MAY_BE_ANSWERED:
                 return None
             reference, solution = reply["content"], None

@@ -136,9 +136,9 @@ def _lists(actual: str, expected: str) -> bool | None:
     if named[0] and named[1]:
         return named[0].keys() == named[1].keys() and all(same(named[0][name], named[1][name]) for name in named[0])
     if parts[0] is not None and parts[1] is not None:
-        values = [[*found.values()] if found else items for found, items in zip(named, parts, strict=True)]
         if any(named):  # x = 1, y = 2 is 1, 2 in this order
-            return len(values[0]) == len(values[1]) and all(map(same, *values))
+            left, right = [*named[0].values()] or parts[0], [*named[1].values()] or parts[1]
+            return len(left) == len(right) and all(map(same, left, right))
         return _same_in_any_order(parts[0], parts[1])
     (items, found), other = ((parts[0], named[0]), expected) if parts[0] else ((parts[1] or [], named[1]), actual)
     if found and [*found] == sorted(found):
