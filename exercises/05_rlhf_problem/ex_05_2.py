@@ -125,13 +125,13 @@ def as_list(got, length, what):
 )
 def one_decision(sub, draw):
     "`bandit_value` is the sum over whole completions of probability times reward."
-    for length in (2, 3):
+    for asked, length in ((sub, 2), (sub, 3), (sub.aside, 5)):
         steps, reward = problem(draw, length)
         greedy = steps[0]
         for step in steps[1:]:
             greedy = greedy[..., None] * step.mean(tuple(range(step.dim() - 1)))
         expect(
-            sub.bandit_value(steps, reward),
+            asked.bandit_value(steps, reward),
             conditional_mean(steps, reward, ()),
             what="the bandit's value",
             given=shown(steps, reward),

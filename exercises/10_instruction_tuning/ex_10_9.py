@@ -250,7 +250,7 @@ def with_marks_in_it(sub, draw):
 def stretches(sub, draw):
     "`spans` are the contents of the assistant's turns, with their ends."
     messages, text = talk(draw)
-    messages.append({"role": "tool", "content": f"<|im_end|>{draw.integer(100, 999)}"})
+    messages.append({"role": "tool", "content": f"<|im_end|>问题 {draw.integer(100, 999)}"})
     messages.append({"role": "assistant", "content": ""})
     messages.append({"role": "assistant", "content": "so <|im_end|> is a mark"})
     messages.append({"role": "user", "content": messages[2]["content"]})  # the user repeats an answer
