@@ -198,6 +198,17 @@ def cost_of_two(sub, draw):
         },
     )
     expect(sub.tension(ref1, ref1, beta1, beta2), 0.0, what="`tension` of a reference with itself", tolerance=1e-7)
+    near = (ref1.log() + 0.01 * draw.normal(len(ref1))).softmax(-1)
+    between = ((beta1 * ref1.log() + beta2 * near.log()) / (beta1 + beta2)).softmax(-1)
+    want = beta1 * exact.divergence(between, ref1) + beta2 * exact.divergence(between, near)
+    expect(
+        sub.aside.tension(ref1, near, beta1, beta2),
+        want,
+        what="`tension` of two references that nearly agree",
+        tolerance=1e-5,
+        floor=1e-6,
+        given={"ref1": ref1, "ref2": near, "beta1": beta1, "beta2": beta2},
+    )
 
 
 # %% [edges]
