@@ -80,11 +80,15 @@ from minirlhf_course.ledger.registry import Draw
 def looks_ahead(sub, draw):
     "`target` is the reward plus γ times the best value of the next state, if there is a next step."
     reward, gamma = float(tidy(draw.uniform(1, low=-1, high=1))), [0.5, 0.9][draw.integer(0, 1)]
-    values = tidy(draw.uniform(3, low=0.2, high=3)).tolist()
-    for over in (False, True):
+    likely = tidy(draw.uniform(3, low=0.2, high=3))
+    for asked, values, over in (
+        (sub, likely.tolist(), False),
+        (sub, likely.tolist(), True),
+        (sub.aside, (likely - 4.0).tolist(), False),  # all below 0
+    ):
         ahead = 0.0 if over else gamma
         expect(
-            sub.target(reward, values, over, gamma),
+            asked.target(reward, values, over, gamma),
             reward + ahead * max(values),
             what="the target",
             given={"reward": reward, "next_values": values, "over": over, "gamma": gamma},
@@ -218,6 +222,14 @@ def rate(sub, draw):
     expect(torch.tensor(left), right, what="the error after 0, 1, 2 and 5 episodes", given=given)
 
 
+def endless(sub, draw):
+    """A time limit is no end: where the only state pays 1 at each step, the last step of an episode has a future, too."""
+    gamma = float(draw.uniform(1, low=0.5, high=0.9))
+    found = learned(sub, World([[0]], [1.0], [False]), 2, 1.0, gamma, 0.2, draw.integer(0, 2**28))
+    right = torch.tensor([[(1 - gamma ** (2 * CUT)) / (1 - gamma)]], dtype=torch.float64)
+    expect(found, right, what="the value of a state that is never left", given={"alpha": 1.0, "gamma": gamma})
+
+
 def explores(sub, draw):
     """Of two actions that end the episode, the agent takes the worse in ε/2 of the episodes, once it knows both."""
     better = draw.integer(0, 1)
@@ -255,21 +267,25 @@ def is_q_learning(sub, draw):
     """With the numbers of the runs, the table is that of Q-learning after the steps taken, and the actions were ε-greedy."""
     world, alpha, gamma, epsilon = grid(draw), 0.3, 0.9, 0.2
     q = learned(sub, world, 150, alpha, gamma, epsilon, draw.integer(0, 2**28))
-    right, others = torch.zeros_like(q).tolist(), []
+    right, others, firsts = torch.zeros_like(q).tolist(), [], []
     for state, action, reward, after, over in world.seen:
         best = max(right[state])
         greedy = [value >= best - 1e-6 for value in right[state]]
         others.append((not greedy[action], epsilon * (1 - sum(greedy) / len(greedy))))
+        if sum(greedy) > 1 and all(value == 0 for value, is_best in zip(right[state], greedy, strict=True) if is_best):
+            firsts.append((action == greedy.index(True), (1 - epsilon) / sum(greedy) + epsilon / len(greedy)))
         goal = reward if over else reward + gamma * max(right[after])
         right[state][action] += alpha * (goal - right[state][action])
     what = "the table after the steps that were taken"
     expect(q, torch.tensor(right, dtype=torch.float64), what=what, reveal=False, tolerance=1e-4)
-    got, expected = sum(a for a, _ in others), sum(p for _, p in others)
-    spread = sum(p * (1 - p) for _, p in others) ** 0.5
-    if abs(got - expected) > 5 * spread + 1:
-        fail(
-            f"{got} of {len(others)} actions do not look best at their step; ε-greedy actions give about {expected:.0f}"
-        )
+    for counted, said in (
+        (others, "actions do not look best at their step; ε-greedy actions give"),
+        (firsts, "choices between equally good actions take the first of them; a random choice gives"),
+    ):
+        got, expected = sum(a for a, _ in counted), sum(p for _, p in counted)
+        spread = sum(p * (1 - p) for _, p in counted) ** 0.5
+        if abs(got - expected) > 5 * spread + 1:
+            fail(f"{got} of {len(counted)} {said} about {expected:.0f}")
 
 
 @trains(
@@ -281,7 +297,7 @@ def is_q_learning(sub, draw):
     seeds=5,
     bar=0.1,
     what="the value of acting greedily",
-    also=(known_values, rate, explores, seeded, is_q_learning),
+    also=(known_values, rate, endless, explores, seeded, is_q_learning),
 )
 def learns(sub, draw):
     "`learn` finds the goal: five environments, each compared with the reference learner."
@@ -293,6 +309,7 @@ def learns(sub, draw):
 # %% [edges]
 # learns: An episode is truncated after 100 steps
 # learns: It counts the episodes
+# learns: Among equally good actions choose at random
 # learns: must be those of Q-learning after the steps that you took
 
 
