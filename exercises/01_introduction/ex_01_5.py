@@ -187,6 +187,13 @@ def in_the_end(sub, draw):
         given={"error": error, "back": back},
         mistakes=slips,
     )
+    rare, seldom = draw.integer(8, 12) / 10_000, 0.003  # thousands of steps are enough
+    expect(
+        sub.aside.long_run(rare, seldom),
+        chain(rare, seldom),
+        what="the fraction of errors in a very long run, where both probabilities are small,",
+        given={"error": rare, "back": seldom},
+    )
 
 
 @test(
@@ -220,6 +227,13 @@ def how_good(sub, draw):
         given={"error": error, "share": share},
         mistakes=slips,
     )
+    for end, back in ((error, 1.0), (1.0, 0.0)):
+        given = {"error": error, "share": end}
+        expect(sub.aside.enough_back(error, end), back, what="the recovery probability at an end", given=given)
+
+
+# %% [edges]
+# how_good: `share` lies between `error` and 1
 
 
 # %% [probes]
