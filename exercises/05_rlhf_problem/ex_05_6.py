@@ -116,7 +116,7 @@ def one_step(sub, draw):
 
     drawn_lr = float(draw.uniform(1, low=0.1, high=1.0))
     # also the numbers of the training, and ten times its learning rate
-    for beta, lr in ((0.2, 0.5), (0.5, 0.5), (1.0, 5.0), (float(draw.uniform(1, low=0.6, high=3.0)), drawn_lr)):
+    for beta, lr in ((0.2, 0.5), (0.5, 0.5), (1.0, 5.0), (float(draw.uniform(1, low=1.5, high=3.0)), drawn_lr)):
         step = lambda rate, beta=beta: sub.step(logits, ref, drawn, rewards[drawn], beta, rate)
         steps_by(step, logits, lr)
         slips = {f"{times:g} β is charged in place of β": exact_step(times * beta, lr) for times in (0, 0.5, 2)}
