@@ -179,6 +179,8 @@ def any_size(sub, draw):
     lr = float(draw.uniform(1, low=0.2, high=2))
     step = lambda rate: sub.update(logits, words, told, rate)
     steps_by(step, logits, lr)
+    few = draw.permutation(len(words))[:64]  # as many as in the training
+    steps_by(lambda rate: sub.update(logits, words[few], told[few], rate), logits, lr)
 
     def kl(logps):
         both = logps[0][:, None] + logps[1]
