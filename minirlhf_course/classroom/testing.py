@@ -311,9 +311,10 @@ def _resemblance(answer: Tensor, right: Tensor, tolerance: float, floor: float) 
     def same(a: Tensor) -> bool:
         return bool(torch.isfinite(a).all()) and _is_close(a, right, tolerance, floor)
 
-    is_integer = right.numel() == 1 and bool((answer == answer.round()).all())
-    if right.numel() == 0 or is_integer or _error(right, torch.zeros_like(right)) <= tolerance:
-        return "", ""  # one integer is often a multiple of another, or twice one half, by chance
+    both_integers = right.numel() == 1 and bool((answer == answer.round()).all() and (right == right.round()).all())
+    is_trivial = both_integers or (answer.numel() == 1 and float(answer) in (0.0, 1.0))
+    if right.numel() == 0 or is_trivial or _error(right, torch.zeros_like(right)) <= tolerance:
+        return "", ""  # one integer is often a multiple of another, and 1 of one half, by chance
     for times in range(2, 13):
         if same(answer / times):
             return (
