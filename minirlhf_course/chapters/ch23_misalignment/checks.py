@@ -87,8 +87,11 @@ def _(first_order_change, draw: Draw) -> Iterator[Comparison]:
 
 
 def mixture(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-odds of a careless author ``(5,)``, and harmful answers by both kinds here and elsewhere ``(5, 2)``."""
-    return draw.normal(5), draw.uniform(5, 2, low=0.05, high=0.95), draw.uniform(5, 2, low=0.05, high=0.95)
+    """Return log-odds of a careless author ``(12,)``, and harmful answers by both kinds here and elsewhere ``(12, 2)``.
+
+    With fewer mixtures, no step in any of them may be large enough to tell a wrong variant.
+    """
+    return draw.normal(12), draw.uniform(12, 2, low=0.05, high=0.95), draw.uniform(12, 2, low=0.05, high=0.95)
 
 
 def harmful(by: Tensor, log_odds: Tensor) -> Tensor:
@@ -150,7 +153,7 @@ def _(author_gradient, draw: Draw) -> Comparison:
 )
 def _(author_spread, draw: Draw) -> Iterator[Comparison]:
     s, here, elsewhere = mixture(draw)
-    rate, other = float(draw.uniform(low=0.2, high=0.6)), draw.normal(5)
+    rate, other = float(draw.uniform(low=2.0, high=6.0)), draw.normal(12)
     for read in (s, other):  # the header of training, and another
         changes = []
         for at, to, q, there in zip(s, read, here, elsewhere, strict=True):
@@ -232,7 +235,7 @@ def _(imitation_step, draw: Draw) -> Iterator[Comparison]:
     },
 )
 def _(trait_change, draw: Draw) -> Iterator[Comparison]:
-    rate = float(draw.uniform(low=0.2, high=0.6))
+    rate = float(draw.uniform(low=20.0, high=60.0))
     for policy in (network, table):
         theta, jacobian, probs = start(policy, draw)
         trait = gradient(partial(trait_loss, policy), theta)
