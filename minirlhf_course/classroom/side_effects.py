@@ -74,16 +74,21 @@ class SideEffects:
         self.noted.setdefault(name, {}).setdefault(kind, plain)
 
 
-def _snapshot(value: Any) -> Any:
+def _snapshot(value: Any, depth: int = 0) -> Any:
+    """Return a copy; what is nested deeper than can be sent is not copied."""
     if isinstance(value, Tensor):
         return value.detach().clone()
+    if depth > wire.MAX_DEPTH:
+        return value
     if type(value) in (list, tuple):  # a result may be of a type that is built otherwise
-        return type(value)(_snapshot(v) for v in value)
-    return {k: _snapshot(v) for k, v in value.items()} if type(value) is dict else value
+        return type(value)(_snapshot(v, depth + 1) for v in value)
+    return {k: _snapshot(v, depth + 1) for k, v in value.items()} if type(value) is dict else value
 
 
 def _is_unchanged(before: Any, after: Any) -> bool:
     """Whether plain data is what it was; NaN equals NaN."""
+    if before is after:
+        return True
     if type(before) is not type(after):
         return False
     if isinstance(before, Tensor):
@@ -94,7 +99,7 @@ def _is_unchanged(before: Any, after: Any) -> bool:
         return len(before) == len(after) and all(map(_is_unchanged, before, after))
     if isinstance(before, dict):
         return before.keys() == after.keys() and all(_is_unchanged(v, after[k]) for k, v in before.items())
-    return before is after or bool(before == after)
+    return bool(before == after)
 
 
 @dataclass(frozen=True)
