@@ -2,6 +2,7 @@
 # title: The equilibrium of a preference game
 # kind: derive
 # minutes: 35
+# seconds: 30
 # ---
 
 # %% [statement]
