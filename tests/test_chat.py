@@ -7,7 +7,7 @@ from facts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data import chat
 from minirlhf.data.examples import TRAIN_ON, conversations
 from minirlhf.data.loaders import Records
@@ -268,3 +268,8 @@ def test_chat_encode_template_without_closing_token_learns_white_space():
     )
     tokenizer = train_tokenizer(TEXT, 300, chat_template=plain)
     assert assistants(tokenizer, chat.encode(tokenizer, chat.conversation("a", "b", "c", "d"))) == ["b\n", "d\n"]
+
+
+def test_conversation_refuses_a_prompt_that_is_messages_already():
+    with raises(ArgumentError, argument="contents", expected=str):
+        chat.conversation(chat.conversation("how are you"), "well")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import ArgumentError, UserError
 from minirlhf.data import rendering
 from minirlhf.data.records import ROLES, Message, thought_and_answer
 from minirlhf.data.types import Tokens
@@ -105,7 +105,19 @@ PLAIN = "{% for message in messages %}{{ ' ' if not loop.first }}{{ message['con
 
 
 def conversation(*contents: str) -> list[Message]:
-    """Return messages that alternate between user and assistant, beginning with the user."""
+    """Return messages that alternate between user and assistant, beginning with the user.
+
+    Raises:
+        ArgumentError: a content is no text, such as a prompt that is a list of messages already.
+    """
+    for content in contents:
+        if not isinstance(content, str):
+            raise ArgumentError(
+                f"conversation: expected texts, got a {type(content).__name__}",
+                argument="contents",
+                value=content,
+                expected=str,
+            )
     return [{"role": ROLES[1 + turn % 2], "content": content} for turn, content in enumerate(contents)]
 
 
