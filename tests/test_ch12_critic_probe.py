@@ -16,8 +16,9 @@ def test_critic_probe_values_stand_before_each_token_of_the_reply():
     critic = new_critic(tiny_model("nano", tokenizer), shared=False)
     torch.nn.init.normal_(critic.head.weight, generator=torch.Generator().manual_seed(0))
     prompt = game.prompts("train")[0]
-    probe = CriticProbe(critic, tokenizer, {"think": [(prompt, "think a a")], "blurt": [(prompt, "answer b")]})
-    values = probe.values(prompt, "answer b")
+    asked = conversation(prompt)
+    probe = CriticProbe(critic, tokenizer, {"think": [(asked, "think a a")], "blurt": [(asked, "answer b")]})
+    values = probe.values(asked, "answer b")
     ids = torch.tensor([encode(tokenizer, conversation(prompt, "answer b")).input_ids])
     whole = critic(ids, torch.ones_like(ids))[0].detach()
     assert values.shape == (3,)  # before "answer", before "b", before EOS
