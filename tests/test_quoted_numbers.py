@@ -1,6 +1,7 @@
 """Numbers that a notebook prints and a page quotes come from the committed notebook, whatever machine executes it again."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,13 @@ def test_lineage_does_not_depend_on_where_a_function_is_imported_from() -> None:
 
     assert lineage("from a import f", "f(1)") == lineage("import a", "from b.c import d as f", "f(1)")
     assert lineage("from a import f", "f(1)") != lineage("from a import f", "f(2)")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "book").glob("*.md")), ids=lambda page: page.stem)
+def test_quoted_numbers_of_a_page_are_printed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the book's build asks it, in a second and without the book."""
+    monkeypatch.syspath_prepend(str(ROOT / "book" / "_ext"))
+    from quoted import quoted
+
+    for text in re.findall(r"\{quoted\}`([^`]+)`", page.read_text(encoding="utf-8")):
+        assert quoted(text)
