@@ -63,7 +63,8 @@ def test_check_of_right_answer_passes_with_proof_mark():
     assert verdict.passed and verdict.hint == ""
     assert "✓ 05.1" in repr(verdict)
     proved = [r for r in verdict.outcome.results if r.test.against]
-    assert proved and all(r.test.against in repr(verdict) and 0 < r.worst < 1e-4 for r in proved)
+    assert proved and all(r.test.against in repr(verdict) and r.worst < 1e-4 for r in proved)
+    assert any(r.worst > 0 for r in proved), "nothing was compared; one test alone may agree to the last digit"
 
 
 def test_check_finds_functions_by_name():
