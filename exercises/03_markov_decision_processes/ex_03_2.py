@@ -2,6 +2,7 @@
 # title: Value iteration
 # kind: implement
 # minutes: 25
+# seconds: 30
 # ---
 
 # %% [statement]
