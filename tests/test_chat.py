@@ -273,3 +273,10 @@ def test_chat_encode_template_without_closing_token_learns_white_space():
 def test_conversation_refuses_a_prompt_that_is_messages_already():
     with raises(ArgumentError, argument="contents", expected=str):
         chat.conversation(chat.conversation("how are you"), "well")
+
+
+@pytest.mark.parametrize("written", ["see a/think/b", "see a/b"])
+def test_require_heard_passes_a_switch_that_is_written_or_read(written):
+    chat.rendering.require_heard(written, chat.conversation("see a/think/b"))
+    with raises(UserError, problem="leaves out"):
+        chat.rendering.require_heard(written.replace("see", ""), chat.conversation("see a/think/b"))

@@ -127,8 +127,9 @@ def require_heard(text: str, messages: Iterable[Message]) -> None:
     for turn, message in enumerate(messages):
         if message["role"] == "assistant":
             continue
-        said = re.sub(r"/(?:no_)?think\b", "", message["content"])
-        parts = re.findall(r"\w+", said) if message["role"] == "tool" else [said]
+        parts = re.split(r"/(?:no_)?think\b", message["content"])
+        if message["role"] == "tool":
+            parts = [word for part in parts for word in re.findall(r"\w+", part)]
         missing = next((part for part in parts if not _is_written(part, written)), None)
         if missing is not None:
             raise UserError(
