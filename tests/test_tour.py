@@ -33,7 +33,7 @@ CLAIMS = {
     "the reward model ranks better than a coin": lambda n: n["judge_accuracy"] - 0.5,
     "RL plays the shell game better than SFT": lambda n: n["game_sampled_rl"] - n["game_sampled_sft"],
     "the shell game is won in nine of ten samples": lambda n: n["game_sampled_rl"] - 0.9,
-    "RL thinks aloud more than SFT": lambda n: n["game_thinks_rl"] - n["game_thinks_sft"],
+    "RL has a higher fraction of chains of thought than SFT": lambda n: n["game_thinks_rl"] - n["game_thinks_sft"],
 }
 # What spreads too much between seeds for that, and is said with its count.
 IN_FIVE_OF_FIVE = {

@@ -98,7 +98,7 @@ ENTRIES: dict[str, Entry] = {
         "assistant-sft",
     ),
     "shell-game-sft": Entry(
-        "plays the shell game, thinks aloud now and then", "shell_game", _sft, pipeline.SHELL_GAME_SFT
+        "plays the shell game, sometimes with a chain of thought", "shell_game", _sft, pipeline.SHELL_GAME_SFT
     ),
     "running-sum-sft": Entry(
         "adds six numbers modulo 5, as carelessly as who taught it", "running_sum", _sft, pipeline.RUNNING_SUM_SFT

@@ -17,11 +17,13 @@ def overview(tour: Tour) -> Any:
     colours = [PALETTE[c] for c in ("orange", "sky", "green", "blue", "purple")]
     left.bar(names, means, yerr=errors, color=colours, capsize=4, width=0.6)
     left.axhline(0, color="black", lw=0.8)
-    left.set(title="How well each stage answers", ylabel="true reward per reply (95 % interval)")
+    left.set(title="How well each stage answers", ylabel="gold reward per reply (95 % interval)")
     steps = tour.histories["game_rl"]["step"]
-    right.plot(steps, tour.histories["game_rl"]["reward"], color=PALETTE["green"], label="right answers")
-    right.plot(steps, tour.histories["game_rl"]["thinks"], color=PALETTE["orange"], ls="--", label="thinks aloud")
-    right.set(title="Shell game: what RL discovers", xlabel="RL step", ylabel="share of samples", ylim=(0, 1.03))
+    right.plot(steps, tour.histories["game_rl"]["reward"], color=PALETTE["green"], label="correct answers")
+    right.plot(
+        steps, tour.histories["game_rl"]["thinks"], color=PALETTE["orange"], ls="--", label="with a chain of thought"
+    )
+    right.set(title="Shell game: what RL discovers", xlabel="RL step", ylabel="fraction of samples", ylim=(0, 1.03))
     right.legend(frameon=False, loc="lower right")
     return figure
 
@@ -36,7 +38,7 @@ def stages(tour: Tour) -> Any:
     history = tour.histories["reward"]
     axes[2].plot(history["step"], smooth(history["accuracy"], 20), color=PALETTE["purple"])
     axes[2].axhline(0.5, color="black", lw=0.8, ls=":")
-    axes[2].set(title="Reward model", xlabel="step", ylabel="share ranked right (20 steps)", ylim=(0.4, 1))
+    axes[2].set(title="Reward model", xlabel="step", ylabel="accuracy (mean of 20 steps)", ylim=(0.4, 1))
     return figure
 
 
@@ -48,12 +50,12 @@ def reinforcement(tour: Tour) -> Any:
         style_options = {"color": PALETTE[colour], "ls": style, "label": name.upper()}
         left.plot(history["step"], smooth(history["gold"], 5), **style_options)
         middle.plot(history["step"], history["kl"], **style_options)
-    left.set(title="True reward, which nobody optimises", xlabel="RL step", ylabel="mean reward (mean of 5 steps)")
-    middle.set(title="Distance from the SFT model", xlabel="RL step", ylabel="KL (nats per reply)", ylim=(0, None))
+    left.set(title="Gold reward, which is not optimised", xlabel="RL step", ylabel="mean reward (mean of 5 steps)")
+    middle.set(title="KL divergence from the SFT model", xlabel="RL step", ylabel="KL (nats per reply)", ylim=(0, None))
     history = tour.histories["dpo"]
     right.plot(history["step"], smooth(history["chosen_logp"], 5), color=PALETTE["purple"], label="chosen")
     right.plot(history["step"], smooth(history["rejected_logp"], 5), color=PALETTE["red"], ls="--", label="rejected")
-    right.set(title="DPO pulls pairs apart", xlabel="DPO step", ylabel="log-probability (nats per reply)")
+    right.set(title="Log-probabilities during DPO", xlabel="DPO step", ylabel="log-probability (nats per reply)")
     for ax in (left, middle, right):
         ax.legend(frameon=False)
     return figure
@@ -63,12 +65,12 @@ def game(tour: Tour) -> Any:
     """Plot accuracy, chain-of-thought rate and length in the shell game during RL."""
     figure, (left, right) = panels(2, 4.2, 2.8)
     history = tour.histories["game_rl"]
-    left.plot(history["step"], history["reward"], color=PALETTE["green"], label="right answers (rewarded)")
-    left.plot(history["step"], history["thinks"], color=PALETTE["orange"], ls="--", label="thinks aloud (not rewarded)")
-    left.set(
-        title="What is rewarded, and what comes with it", xlabel="RL step", ylabel="share of samples", ylim=(0, 1.03)
+    left.plot(history["step"], history["reward"], color=PALETTE["green"], label="correct answers (rewarded)")
+    left.plot(
+        history["step"], history["thinks"], color=PALETTE["orange"], ls="--", label="chain of thought (not rewarded)"
     )
+    left.set(title="What is rewarded, and what is not", xlabel="RL step", ylabel="fraction of samples", ylim=(0, 1.03))
     left.legend(frameon=False, loc="lower right")
     right.plot(history["step"], history["completion_length"], color=PALETTE["blue"])
-    right.set(title="Length of the answers", xlabel="RL step", ylabel="tokens per completion", ylim=(0, None))
+    right.set(title="Length of completions", xlabel="RL step", ylabel="tokens per completion", ylim=(0, None))
     return figure

@@ -38,25 +38,25 @@ def captions(tour: Tour) -> dict[str, str]:
 
     return {
         "stages": f"Loss of pretraining (from {curves['pretrain'][0]:.2f} to {curves['pretrain'][-1]:.2f} nats per token) and of "
-        f"fine-tuning (from {curves['sft'][0]:.2f} to {curves['sft'][-1]:.2f}); share of training pairs that the reward model "
+        f"fine-tuning (from {curves['sft'][0]:.2f} to {curves['sft'][-1]:.2f}); fraction of training pairs that the reward model "
         f"ranks like their labels (from {ends(tour.histories['reward']['accuracy'])}, mean of the first and last fifth).",
-        "reinforcement": f"GRPO moves the true reward from {ends(grpo['gold'])} and PPO from {ends(ppo['gold'])} (mean of the first "
-        f"and last fifth of their steps), while both see the reward model only; they end {grpo['kl'][-1]:.1f} and "
+        "reinforcement": f"GRPO moves the gold reward from {ends(grpo['gold'])} and PPO from {ends(ppo['gold'])} (mean of the first "
+        f"and last fifth of their steps), while both are trained on the reward model only; they end {grpo['kl'][-1]:.1f} and "
         f"{ppo['kl'][-1]:.1f} nats per reply from the SFT model. DPO moves the log-probability of the chosen replies from "
         f"{ends(dpo['chosen_logp'])} and of the rejected ones from {ends(dpo['rejected_logp'])} nats.",
-        "game": f"Only right answers are rewarded (from {ends(game['reward'])}); the share of samples that think aloud goes "
+        "game": f"Only correct answers are rewarded (from {ends(game['reward'])}); the fraction of samples with a chain of thought goes "
         f"from {ends(game['thinks'])}, their length from {ends(game['completion_length'])} tokens.",
     }
 
 
 def table(tour: Tour) -> str:
     """Return the results as a plain-text table."""
-    lines = [f"{'':8}{'true reward':>16}{'wins vs SFT':>16}{'KL from SFT':>16}{'length':>16}"]
+    lines = [f"{'':8}{'gold reward':>16}{'wins vs SFT':>16}{'KL from SFT':>16}{'length':>16}"]
     for s in tour.assistant:
         wins = "-" if s.name == "SFT" else str(s.wins)
         kl = str(s.kl) if s.name in IMPROVED else "-"
         lines.append(f"{s.name:8}{s.gold!s:>16}{wins:>16}{kl:>16}{s.length!s:>16}")
-    lines += ["", f"{'game':8}{'right, sampled':>16}{'right, greedy':>16}{'thinks aloud':>16}{'length':>16}"]
+    lines += ["", f"{'correct':8}{'sampled':>16}{'greedy':>16}{'with thought':>16}{'length':>16}"]
     for g in tour.game:
         lines.append(f"{g.name:8}{g.sampled!s:>16}{g.greedy!s:>16}{g.thinks!s:>16}{g.length!s:>16}")
     return "\n".join(lines)
@@ -68,7 +68,7 @@ def answers(tour: Tour, count: int = 3) -> str:
     for i in range(count):
         lines.append(f"\n{tour.assistant[0].evaluation.problems[i].prompt[-1]['content']}")
         for stage in tour.assistant:
-            completion = stage.evaluation.completions[i] or "(says nothing)"
+            completion = stage.evaluation.completions[i] or "(empty)"
             lines.append(f"  {stage.name:5} {completion}  [{float(stage.evaluation.rewards[i]):.1f}]")
     return "\n".join(lines)
 

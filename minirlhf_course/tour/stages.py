@@ -142,14 +142,14 @@ def run(seed: int = 0, plans: Plans = Plans(), *, say: Say = print, quiet: bool 
 
 def _assistant(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
     task = tasks.get("assistant")
-    say("\n1 · Pretraining: a language model of raw chatter about animals")
+    say("\n1 · Pretraining: a language model of raw text about animals")
     with tour.timed("pretrain"):
         base = pipeline.pretrain(task, plans.pretrain, quiet=quiet)
     tour.parameters = num_parameters(base.model)
-    say("2 · Supervised fine-tuning: imitate a hurried assistant")
+    say("2 · Supervised fine-tuning on demonstrations of mediocre quality")
     with tour.timed("sft"):
         sft = pipeline.sft(task, base, plans.sft, quiet=quiet)
-    say("3 · Preferences and reward model: which of two of its own replies is better?")
+    say("3 · Preferences and reward model: which of two replies is better?")
     with tour.timed("reward"):
         pairs, held_out = pipeline.preferences(task, sft, plans.reward)
         reward_model = pipeline.reward_model(sft, pairs, plans.reward, quiet=quiet)
@@ -158,13 +158,13 @@ def _assistant(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
     gaps = [task.grade(p.prompt, p.chosen) - task.grade(p.prompt, p.rejected) for p in held_out]
     tour.judge_ceiling = sum((gap > 0) + 0.5 * (gap == 0) for gap in gaps) / len(gaps)
     tour.judge_pairs = len(pairs)
-    say(f"    held-out accuracy {tour.judge_accuracy:.2f}; the true reward itself gets {tour.judge_ceiling:.2f}")
+    say(f"    held-out accuracy {tour.judge_accuracy:.2f}; the gold reward itself gets {tour.judge_ceiling:.2f}")
     say("4 · Reinforcement learning (GRPO) against the reward model, with a KL penalty")
     proxy = model_reward(reward_model.model, reward_model.tokenizer)
     rl_options: dict[str, Any] = {"reward": proxy, "monitors": {"gold": task_reward(task)}, "quiet": quiet}
     with tour.timed("grpo"):
         grpo = pipeline.rl(task, sft, plans.grpo, **rl_options)
-    say("5 · The same with PPO: a critic says which token earned what")
+    say("5 · The same with PPO: a value model estimates the advantage of each token")
     with tour.timed("ppo"):
         ppo = pipeline.rl(task, sft, plans.ppo, **rl_options)
     say("6 · The same preferences without a reward model and without sampling (DPO)")
@@ -217,10 +217,10 @@ def _compare(policies: dict[str, Trained], reference: Trained, proxy: Any) -> li
 
 def _shell_game(tour: Tour, plans: Plans, say: Say, quiet: bool) -> None:
     task = tasks.get("shell_game")
-    say("\n8 · The shell game: learning to think. SFT sees one chain of thought for four bare answers")
+    say("\n8 · The shell game: SFT on one chain of thought for every four direct answers")
     with tour.timed("game_sft"):
         sft = pipeline.sft_from_scratch(task, plans.game_sft, quiet=quiet)
-    say("9 · Reinforcement learning on right answers alone (Dr. GRPO)")
+    say("9 · Reinforcement learning with a reward for correct answers only (Dr. GRPO)")
     with tour.timed("game_rl"):
         rl = pipeline.rl(task, sft, plans.game_rl, monitors={"thinks": _thinks}, quiet=quiet)
     with tour.timed("game_evaluation"):
