@@ -46,7 +46,7 @@ class Estimate:
         return cls(float(values.mean()), stderr)
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.stderr:.2f}"
+        return f"{self.mean:z.2f} ± {self.stderr:.2f}"
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def answers(tour: Tour, count: int = 3) -> str:
         lines.append(f"\n{tour.assistant[0].evaluation.problems[i].prompt[-1]['content']}")
         for stage in tour.assistant:
             completion = stage.evaluation.completions[i] or "(empty)"
-            lines.append(f"  {stage.name:5} {completion}  [{float(stage.evaluation.rewards[i]):.1f}]")
+            lines.append(f"  {stage.name:5} {completion}  [{float(stage.evaluation.rewards[i]):z.1f}]")
     return "\n".join(lines)
 
 
