@@ -14,15 +14,15 @@ from minirlhf_course.report.plotting import PALETTE, data_uri, png
 
 #: Column and its explanation, for the page's legend.
 COLUMNS = {
-    "token": "what was sampled",
+    "token": "the token that was sampled",
     "p": "its probability when it was sampled",
-    "reward": "what it earned: the reward stands on the last token, a KL charge on each",
-    "value": "what the critic expected before it",
-    "advantage": "how much better than expected; above 0 the token is to become likelier",
-    "ratio": "its probability before the last update of the step, over that when it was sampled",
-    "clipped": "yes where the ratio has left the interval in the direction asked for: no push",
-    "weight": "how the aggregation counts it",
-    "share": "its share in the push of the whole batch: |weight · slope of the objective|, over the sum",
+    "reward": "the reward of the completion at its last token, minus the KL penalty of each token if the recipe puts it into the reward",
+    "value": "the value model's estimate before the token",
+    "advantage": "the advantage; above 0 the update makes the token more probable",
+    "ratio": "its probability before the last update of the step, divided by its probability when it was sampled",
+    "clipped": "yes if clipping sets the gradient of this token to 0",
+    "weight": "the weight of the token in the aggregation of the loss",
+    "share": "its share of the gradient: |weight · derivative of the objective with respect to the log-probability|, divided by the sum over the batch",
 }
 
 
@@ -33,8 +33,8 @@ def rows(sample: Sample) -> list[dict[str, str]]:
         cells = {
             "token": repr(token)[1:-1],
             "p": f"{math.exp(sample.old_logps[t]):.3f}",
-            "reward": f"{sample.rewards[t]:+.3f}",
-            "advantage": f"{sample.advantages[t]:+.3f}",
+            "reward": f"{sample.rewards[t]:+z.3f}",
+            "advantage": f"{sample.advantages[t]:+z.3f}",
             "ratio": f"{math.exp(sample.logps[t] - sample.old_logps[t]):.3f}",
             "clipped": "yes" if sample.clipped[t] else "",
             "weight": f"{sample.weights[t]:.5f}",
@@ -62,15 +62,15 @@ def summary(step: StepSamples, number: int) -> str:
     """Return a short description of the sample as a whole."""
     sample = select_sample(step, number)
     grade = (
-        f"reward {sample.reward:g}" if sample.valid else "not graded, or left out of its group, so it teaches nothing"
+        f"reward {sample.reward:g}" if sample.valid else "not graded, or excluded from its group: no gradient"
     )
-    end = "ended by itself" if sample.terminated else "was cut off"
+    end = "terminated" if sample.terminated else "truncated"
     group = [s.reward for s in step.samples[number // step.num_generations * step.num_generations :]]
     group = group[: step.num_generations]
-    peers = f"; the kept samples of its prompt earned {', '.join(f'{r:g}' for r in group)}" if len(group) > 1 else ""
+    peers = f"; rewards of the recorded samples of its prompt: {', '.join(f'{r:g}' for r in group)}" if len(group) > 1 else ""
     return (
         f"Step {step.step}, recipe {step.recipe}, sample {number} of {step.batch}: {grade}, {len(sample.tokens)} tokens, {end}"
-        f"{peers}. Its tokens hold {100 * sum(sample.shares):.2f} % of the batch's push; an equal share would be "
+        f"{peers}. Its tokens have {100 * sum(sample.shares):.2f} % of the batch's gradient; an equal share would be "
         f"{100 / step.batch:.2f} %."
     )
 
@@ -118,12 +118,12 @@ def figure(step: StepSamples, number: int) -> Any:
         middle.legend(frameon=False, fontsize=8)
     middle.set_ylabel("ratio")
     bottom.bar(positions, [100 * share for share in sample.shares], color=colours)
-    bottom.set_ylabel("share of the push (%)")
+    bottom.set_ylabel("share of the gradient (%)")
     bottom.set_xticks(positions, [repr(token)[1:-1] for token in sample.tokens], rotation=60, ha="right")
     for ax in (top, middle, bottom):
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", alpha=0.25, lw=0.6)
-    top.set_title(f"{step.recipe}, step {step.step}: green tokens become likelier, red ones less likely")
+    top.set_title(f"{step.recipe}, step {step.step}: green: more probable after the update; red: less probable")
     return fig
 
 
