@@ -61,13 +61,15 @@ def select_sample(step: StepSamples, number: int) -> Sample:
 def summary(step: StepSamples, number: int) -> str:
     """Return a short description of the sample as a whole."""
     sample = select_sample(step, number)
-    grade = (
-        f"reward {sample.reward:g}" if sample.valid else "not graded, or excluded from its group: no gradient"
-    )
+    grade = f"reward {sample.reward:g}" if sample.valid else "not graded, or excluded from its group: no gradient"
     end = "terminated" if sample.terminated else "truncated"
     group = [s.reward for s in step.samples[number // step.num_generations * step.num_generations :]]
     group = group[: step.num_generations]
-    peers = f"; rewards of the recorded samples of its prompt: {', '.join(f'{r:g}' for r in group)}" if len(group) > 1 else ""
+    peers = (
+        f"; rewards of the recorded samples of its prompt: {', '.join(f'{r:g}' for r in group)}"
+        if len(group) > 1
+        else ""
+    )
     return (
         f"Step {step.step}, recipe {step.recipe}, sample {number} of {step.batch}: {grade}, {len(sample.tokens)} tokens, {end}"
         f"{peers}. Its tokens have {100 * sum(sample.shares):.2f} % of the batch's gradient; an equal share would be "

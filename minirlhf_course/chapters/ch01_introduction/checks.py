@@ -15,7 +15,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
     "learning-signals",
-    "From the derivative of a softmax to the push of an example and the push of a reward",
+    "From the derivative of a softmax to the gradients of imitation and of reward",
     ["eq:softmax-derivative", "eq:imitation-push", "eq:reward-push"],
     module=__name__,
 )
@@ -28,7 +28,7 @@ def _softmax(logits: Tensor) -> Tensor:
 @check(
     "eq:softmax-derivative",
     "value",
-    "Raising one logit raises its own probability and takes from all others what they have.",
+    "Raising one logit raises its own probability and lowers all other probabilities.",
     of=equations.softmax_derivative,
     against="finite differences of e^z / Σ e^z",
     wrong={
@@ -54,7 +54,8 @@ def _(derivative, draw: Draw) -> Comparison:
 @check(
     "eq:imitation-push",
     "gradient",
-    "∂ log π(y)/∂z = (∂π(y)/∂z) / π(y): the example's logit rises by 1 − π(y), every other falls by its probability.",
+    "∂ log π(y)/∂z = (∂π(y)/∂z) / π(y): the logit of the demonstrated reply increases by 1 − π(y), every other "
+    "logit decreases by its probability.",
     of=equations.imitation_logit_gradient,
     against="the derivatives of the probabilities, divided by that of the example",
     wrong={
@@ -77,10 +78,12 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reward-push",
     "gradient",
-    "The gradient of the expected reward is the average of the imitation pushes of one's own samples, each times "
-    "its reward.",
+    "The gradient of the expected reward is the expectation, under the policy, of reward times the imitation "
+    "gradient of the sample.",
     of=equations.reward_logit_gradient,
-    against="finite differences of Σ π r, and the pushes of all examples, weighed by how often they come and what they earn",
+    against=(
+        "finite differences of Σ π r, and the imitation gradients of all replies, weighted by probability and reward"
+    ),
     wrong={
         "the average is not taken off": lambda z, r: z.softmax(-1) * r,
         "every reply counts alike, however rare": lambda z, r: r - (z.softmax(-1) * r).sum(-1, keepdim=True),
@@ -101,9 +104,10 @@ def _(push, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:compounding-mistakes",
     "value",
-    "On the path the clone errs with probability ε, and leaves it; off the path it always errs.",
+    "In a state of the expert the clone makes a mistake with probability ε and leaves the expert's states; "
+    "outside them it always makes mistakes.",
     of=equations.compounding_mistakes,
-    against="a chain of two states, on the expert's path and off it, pushed forward step by step",
+    against="a Markov chain of two states (on the expert's path, off it), pushed forward step by step",
     wrong={
         "mistakes do not compound": lambda error, *, steps: error * steps,
         "the quadratic approximation": lambda error, *, steps: error * steps**2 / 2,
@@ -128,9 +132,9 @@ def _gumbel(x: Tensor) -> Tensor:
 @check(
     "eq:trajectory-preference",
     "value",
-    "A judge who feels each trajectory's total with Gumbel noise prefers a this often.",
+    "The probability that a judge who perceives each trajectory's return plus Gumbel noise prefers trajectory a.",
     of=equations.trajectory_preference,
-    against="two people's luck: each sum plus Gumbel noise, which is larger, by quadrature",
+    against="the probability that one noisy return exceeds the other, by quadrature",
     wrong={
         "means instead of sums": lambda a, b: torch.sigmoid(a.mean(-1) - b.mean(-1)),
         "only the last step counts": lambda a, b: torch.sigmoid(a[:, -1] - b[:, -1]),
@@ -190,7 +194,7 @@ def _weights(draw: Draw) -> Tensor:
 @check(
     "eq:weight-average",
     "minimiser",
-    "The mean of weights is the point that is nearest to all models, in weighted squared distance.",
+    "The weighted mean of the weights minimises the weighted squared distance to all models.",
     of=merging.weight_average,
     against="the smallest weighted sum of squared distances to the models, by finite differences",
     wrong={
@@ -211,8 +215,8 @@ def _(average, draw: Draw) -> Comparison:
 @check(
     "eq:merged-distribution",
     "value",
-    "Where logits are linear in the weights, averaging weights multiplies distributions; that is the nearest to all "
-    "of them.",
+    "If logits are linear in the weights, averaging weights multiplies the distributions; the result minimises "
+    "the mean KL divergence to all of them.",
     of=merging.merged_logps,
     against="a linear model at the mean of the weights, and numerical minimisation of Σ w KL(π ‖ π_k)",
     wrong={

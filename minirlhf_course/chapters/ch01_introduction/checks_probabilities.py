@@ -22,9 +22,9 @@ def _moved(logits: Tensor, push: Tensor, v: int, step: Tensor) -> Tensor:
 @check(
     "eq:probability-change",
     "value",
-    "Logits that move by η g change each probability by η times its derivative along g; the changes add up to nothing.",
+    "If the logits move by η g, each probability changes by η times its derivative along g; the changes sum to zero.",
     of=equations.probability_change,
-    against="finite differences of the probabilities along the push",
+    against="finite differences of the probabilities along g",
     wrong={
         "the push on the logits is read as the change": lambda z, g, *, learning_rate: learning_rate * g,
         "the average push is not taken off": lambda z, g, *, learning_rate: learning_rate * z.softmax(-1) * g,
@@ -47,9 +47,13 @@ def _(change, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:probability-change",
     "who-gains",
-    "Imitating a rare reply raises the other rare ones, the false ones among them, and takes from the frequent ones.",
+    "Imitating a rare reply raises the probability of other rare replies, also of wrong ones, and lowers that of "
+    "frequent ones.",
     of=equations.probability_change,
-    against="the threshold Σ π² − π(y): of the replies that were not shown, those below it gain and those above it lose",
+    against=(
+        "the threshold Σ π² − π(y): of the replies that were not demonstrated, those below it gain probability "
+        "and those above it lose it"
+    ),
     wrong={
         "every other reply loses": lambda z, g, *, learning_rate: learning_rate * (1 - 2 * (g < 0)) * z.softmax(-1),
         "the push on the logits is read as the change": lambda z, g, *, learning_rate: learning_rate * g,

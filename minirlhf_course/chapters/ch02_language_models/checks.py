@@ -163,7 +163,7 @@ def _(perplexity, draw: Draw) -> Comparison:
 @check(
     "eq:perplexity",
     "uniform",
-    "A model that cannot distinguish V tokens has perplexity V, whatever the length.",
+    "If a model cannot distinguish V tokens, its perplexity is V for every length.",
     of=language.perplexity,
     against="the size of the vocabulary",
     wrong={"logarithm kept": lambda logps, mask: language.perplexity(logps, mask).log()},
@@ -364,7 +364,7 @@ def _(top_p_logits, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:min-p",
     "value",
-    "A token is kept exactly as long as min_p does not exceed its probability relative to the most probable token.",
+    "A token is kept if min_p does not exceed its probability relative to the most probable token.",
     of=language.min_p_logits,
     against="probability ratios, one token at a time",
     wrong={
@@ -392,7 +392,7 @@ def _(min_p_logits, draw: Draw) -> Iterator[Comparison]:
     "value",
     "Z is the total probability of the kept tokens.",
     of=language.retained_mass,
-    against="summing the probabilities that were kept",
+    against="the sum of the kept probabilities",
     wrong={
         "logits summed without normalising": lambda logits, cut: cut.logsumexp(-1).exp(),
         "inverse": lambda logits, cut: 1 / language.retained_mass(logits, cut),

@@ -24,9 +24,12 @@ def _weighted(q: Tensor, k: Tensor, v: Tensor, divisor: float, causal: bool = Tr
 @check(
     "eq:attention",
     "value",
-    "Each position takes a mean of the values at itself and before, weighted by e^(q·k/√W).",
+    "Each position takes a weighted mean of the values at its own and earlier positions, with weights "
+    "proportional to e^(q·k/√W).",
     of=transformer.attention,
-    against="position by position: exponentials of scalar products, summed over what is not later",
+    against=(
+        "position by position: exponentials of scalar products, summed over earlier positions and the position itself"
+    ),
     wrong={
         "the future is seen": lambda q, k, v: _weighted(q, k, v, math.sqrt(q.shape[-1]), causal=False),
         "not divided by √W": lambda q, k, v: _weighted(q, k, v, 1.0),
@@ -50,7 +53,7 @@ def _(attention, draw: Draw) -> Comparison:
     "causal",
     "Later positions do not change the output at a position.",
     of=transformer.attention,
-    against="nothing: later keys and values are replaced by others",
+    against="the output with other keys and values at later positions",
     wrong={"the future is seen": lambda q, k, v: _weighted(q, k, v, math.sqrt(q.shape[-1]), causal=False)},
 )
 def _(attention, draw: Draw) -> Iterator[Comparison]:
@@ -65,7 +68,7 @@ def _(attention, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rotary-position",
     "value",
-    "A pair of coordinates is a complex number, and a position rotates it.",
+    "A pair of coordinates is a complex number, which the position rotates.",
     of=equations.rotary,
     against="complex numbers: pair i of position t times e^(i t / base^(2i/W))",
     wrong={
@@ -107,7 +110,7 @@ def _(rotary, draw: Draw) -> Comparison:
 @check(
     "eq:rms-norm",
     "value",
-    "x_i scale_i / √(mean x² + eps).",
+    "Each coordinate is scale_i x_i / √(mean x² + eps).",
     of=equations.rms_norm,
     against="the definition, coordinate by coordinate",
     wrong={
@@ -132,7 +135,7 @@ def _(rms_norm, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-temperature",
     "value",
-    "The entropy grows with the temperature, at the rate of the logits' variance over T³.",
+    "The entropy increases with the temperature at the rate Var(logits)/T³.",
     of=language.entropy_slope,
     against="finite differences of −Σ π_T log π_T in T",
     wrong={

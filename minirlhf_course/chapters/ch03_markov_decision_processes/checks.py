@@ -50,8 +50,8 @@ def _(discounted_return, draw: Draw) -> Comparison:
 @check(
     "eq:bellman-matrix",
     "value",
-    "Solving (I − γP) V = r gives the expected return from each state, those that earn nothing or are never left "
-    "included.",
+    "Solving (I − γP) V = r gives the expected return from each state, also for states without reward and for "
+    "absorbing states.",
     of=mdp.mrp_values,
     against="expected discounted rewards summed over time",
     wrong={
@@ -131,7 +131,7 @@ def _(marginalise, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:state-value",
     "value",
-    "V^π(s) is the expected return from s when π acts.",
+    "V^π(s) is the expected return from s under π.",
     of=mdp.policy_values,
     against="expected discounted rewards summed over time",
     wrong={
@@ -241,9 +241,9 @@ def _(bellman_expectation, draw: Draw) -> Comparison:
 @check(
     "eq:policy-evaluation",
     "sweeps",
-    "After k sweeps the values are those of a k-step episode that pays the first guess at its end.",
+    "After k sweeps the values are those of a k-step episode that ends with the initial estimate as its last reward.",
     of=mdp.bellman_expectation,
-    against="expected rewards of the first k steps, plus γ^k times the first guess",
+    against="expected rewards of the first k steps, plus γ^k times the initial estimate",
     wrong={"discount forgotten": _bellman_without_discount},
 )
 def _(bellman_expectation, draw: Draw) -> Comparison:
@@ -263,9 +263,9 @@ def _(bellman_expectation, draw: Draw) -> Comparison:
 @check(
     "eq:policy-evaluation",
     "contraction",
-    "An error that is the same in all states shrinks by exactly γ per sweep, the slowest rate there is.",
+    "An error that is equal in all states shrinks by exactly γ per sweep; no error shrinks more slowly.",
     of=mdp.bellman_expectation,
-    against="γ times the shift",
+    against="γ times the error",
     wrong={"discount forgotten": _bellman_without_discount},
 )
 def _(bellman_expectation, draw: Draw) -> Comparison:
@@ -278,7 +278,7 @@ def _(bellman_expectation, draw: Draw) -> Comparison:
 @check(
     "eq:bellman-optimality",
     "fixed point",
-    "The best values that any deterministic policy reaches satisfy the optimality equation.",
+    "The best values of all deterministic policies satisfy the optimality equation.",
     of=mdp.bellman_optimality,
     against="trying every deterministic policy",
     wrong={
@@ -299,7 +299,7 @@ def _(bellman_optimality, draw: Draw) -> Comparison:
 @check(
     "eq:bellman-optimality",
     "value iteration",
-    "Value iteration from anywhere ends at the best values.",
+    "Value iteration converges to the optimal values from any start.",
     of=mdp.bellman_optimality,
     against="trying every deterministic policy",
     wrong={
@@ -327,7 +327,7 @@ def _rewarding_differently(draw: Draw) -> RandomProcess:
 @check(
     "eq:policy-improvement",
     "policy iteration",
-    "Evaluating and improving in turn never makes a state worse, and stops at the best values.",
+    "Alternating evaluation and improvement never lowers the value of a state, and it stops at the optimal values.",
     of=mdp.greedy_policy,
     against="trying every deterministic policy",
     wrong={

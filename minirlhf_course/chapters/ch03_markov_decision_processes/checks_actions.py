@@ -60,9 +60,10 @@ def _(sweep, draw: Draw) -> Comparison:
 @check(
     "eq:policy-improvement",
     "strict",
-    "Where some action is better than the policy's own, the improved policy is better by at least as much.",
+    "If some action is better than the policy's own, the improved policy's value exceeds the old one by at least "
+    "the difference.",
     of=mdp.greedy_policy,
-    against="what the greedy action promises, max_a Q(s,a) − V(s), as a lower bound of what each state gains",
+    against="the advantage of the greedy action, max_a Q(s,a) − V(s), as a lower bound of the gain of each state",
     wrong={
         "least valuable action": lambda q: mdp.greedy_policy(-q),
         "always the first action": lambda q: mdp.greedy_policy(torch.zeros_like(q)),
@@ -91,7 +92,7 @@ def _full_gradient(w: Tensor, f: Tensor, p: Tensor, r: Tensor, d: Tensor, *, gam
 @check(
     "eq:linear-td",
     "gradient",
-    "The mean TD step descends the squared error to a target that does not move.",
+    "The mean TD step is a gradient step on the squared error to a fixed target.",
     of=value_learning.expected_linear_td_step,
     against="finite differences of ½ Σ d (target − V)², the target held fixed",
     wrong={

@@ -29,7 +29,7 @@ def _each_next_state(p: RandomProcess) -> tuple[Tensor, Tensor]:
 @check(
     "eq:td-target",
     "expectation",
-    "With the true values of the next states, the expected TD target is the true value of the state.",
+    "With the exact values of the next states, the expected TD target is the exact value of the state.",
     of=value_learning.td_target,
     against="expected discounted rewards summed over time",
     wrong={
@@ -53,7 +53,8 @@ def _(td_target, draw: Draw) -> Comparison:
 @check(
     "eq:n-step-target",
     "expectation",
-    "With the true value of the state n steps on, the expected n-step target is the true value: summed over all paths.",
+    "With the exact value of the state after n steps, the expected n-step target is the exact value: summed over "
+    "all paths.",
     of=value_learning.n_step_target,
     against="expected discounted rewards summed over time",
     wrong={
@@ -138,10 +139,9 @@ def _max_of_target(rewards: Tensor, online: Tensor, target: Tensor, terminated: 
 @check(
     "eq:double-dqn",
     "unbiased",
-    "When all actions are worth the same, the expected target over all independent errors ±e of both networks is "
-    "exact.",
+    "If all actions have equal values, the expected target over all independent errors ±e of both networks is exact.",
     of=value_learning.double_dqn_target,
-    against="reward plus γ times the true value, which is the same for all actions",
+    against="reward plus γ times the exact value, which is the same for all actions",
     wrong={
         "the target network chooses too": _max_of_target,
         "the online network evaluates too": lambda rewards, online, target, terminated, *, gamma: (
@@ -182,7 +182,8 @@ def _(q_learning_target, draw: Draw) -> Comparison:
 @check(
     "eq:double-dqn",
     "value",
-    "The online network chooses the action and the target network estimates it; a terminal state has the value 0.",
+    "The online network chooses the action and the target network estimates its value; a terminal state has the "
+    "value 0.",
     of=value_learning.double_dqn_target,
     against="one row at a time",
     wrong={
@@ -217,7 +218,7 @@ def _(double_dqn_target, draw: Draw) -> Comparison:
 @check(
     "eq:epsilon-greedy",
     "value",
-    "The expected value is (1 − ε) times the best plus ε times the plain mean.",
+    "The expected value is (1 − ε) times the largest value plus ε times the mean of all values.",
     of=value_learning.epsilon_greedy,
     against="the mixture of the best reward and the mean reward",
     wrong={

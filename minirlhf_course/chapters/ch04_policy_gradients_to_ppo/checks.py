@@ -62,7 +62,7 @@ def _(trajectory_logp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:log-derivative",
     "gradient",
-    "∇J = Σ_τ ∇p(τ) R(τ) = E[R(τ) ∇log p(τ)], with the whole log-probability differentiated.",
+    "∇J = Σ_τ ∇p(τ) R(τ) = E[R(τ) ∇log p(τ)], where the whole log-probability is differentiated.",
     of=equations.log_derivative,
     against="finite differences of the expected return",
     wrong={
@@ -84,7 +84,7 @@ def _(log_derivative, draw: Draw) -> Comparison:
 @check(
     "eq:trajectory-score",
     "value",
-    "Start and dynamics cancel from the gradient: what is left is the sum of the scores of the actions.",
+    "Initial state and dynamics have no gradient: the score of a trajectory is the sum of the scores of its actions.",
     of=pg.trajectory_score,
     against="derivative of the log-probability of the trajectory, dynamics included",
     wrong={
@@ -102,7 +102,7 @@ def _(trajectory_score, draw: Draw) -> Comparison:
 @check(
     "eq:total-return",
     "gradient",
-    "Multiplied out, every action of a trajectory is weighted with the total return.",
+    "Each action of a trajectory is weighted by the total return.",
     of=returns.total_return,
     against="finite differences of the expected return",
     wrong={
@@ -122,7 +122,8 @@ def _(total_return, draw: Draw) -> Comparison:
 @check(
     "eq:total-return",
     "value",
-    "Each sampled token has the whole discounted return; a token that the policy did not sample adds no discount.",
+    "Each sampled token is weighted by the whole discounted return; a token that the policy did not sample adds "
+    "no discount.",
     of=returns.total_return,
     against="the rewards of the sampled tokens, listed and discounted one by one",
     wrong={
@@ -149,7 +150,7 @@ def _(total_return, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:returns-to-go",
     "gradient",
-    "Rewards from before an action drop out of the expectation.",
+    "Rewards before an action do not contribute to the expectation.",
     of=returns.returns_to_go,
     against="the gradient with the total return, and finite differences",
     wrong={
@@ -217,7 +218,7 @@ def _(returns_to_go, draw: Draw) -> Comparison:
 @check(
     "eq:policy-gradient-psi",
     "six choices",
-    "Total return, reward-to-go, reward-to-go less a baseline, Q, advantage and TD residual give the same gradient.",
+    "Total return, reward-to-go, reward-to-go minus a baseline, Q, advantage and TD residual give the same gradient.",
     of=pg.policy_gradient,
     against="finite differences of the expected return",
     wrong={
@@ -271,9 +272,9 @@ def _(value_gradient, draw: Draw) -> Comparison:
 @check(
     "eq:policy-gradient-theorem",
     "value",
-    "Unrolled, the recursion becomes a sum over states, weighted with the policy's visits.",
+    "Unrolled, the recursion becomes a sum over states, weighted by the discounted visits of the policy.",
     of=equations.policy_gradient_theorem,
-    against="the gradient of the values, averaged over the start",
+    against="the gradient of the values, averaged over the initial states",
     wrong={
         "1/(1−γ) forgotten": lambda d, dpi, q, *, gamma: (
             (1 - gamma) * equations.policy_gradient_theorem(d, dpi, q, gamma=gamma)
@@ -295,9 +296,9 @@ def _(policy_gradient_theorem, draw: Draw) -> Comparison:
 @check(
     "eq:policy-gradient-expectation",
     "value",
-    "With ∇π = π ∇log π the sum over actions becomes an expectation; Q less V gives the same.",
+    "With ∇π = π ∇log π the sum over actions becomes an expectation; Q − V gives the same.",
     of=equations.policy_gradient_expectation,
-    against="the theorem's sum, and differentiating the expected return",
+    against="the sum of the theorem, and the derivative of the expected return",
     wrong={
         "1/(1−γ) forgotten": lambda nu, scores, q, *, gamma: (
             (1 - gamma) * equations.policy_gradient_expectation(nu, scores, q, gamma=gamma)

@@ -112,7 +112,7 @@ def _(returns_to_go, draw: Draw) -> Comparison:
 @check(
     "eq:td-residual",
     "value",
-    "In a language model the next state is certain, so with the true values the TD residual is the advantage itself.",
+    "In a language model the transition is deterministic, so the TD residual with exact values is the advantage.",
     of=returns.td_residuals,
     against="the oracle's action value minus its state value",
     wrong={
@@ -133,7 +133,8 @@ def _(td_residuals, draw: Draw) -> Comparison:
 @check(
     "eq:td-residual",
     "holes",
-    "The next value is the next sampled token's, or the bootstrap after the last token; no other position counts.",
+    "The next value is that of the next sampled token, or the bootstrap value after the last one; other "
+    "positions have no influence.",
     of=returns.td_residuals,
     against="plain Python over the sampled tokens",
     wrong={
@@ -155,7 +156,7 @@ def _(td_residuals, draw: Draw) -> Comparison:
 @check(
     "eq:n-step-advantage",
     "value",
-    "n rewards, then the value n tokens on, less the value now.",
+    "n rewards, plus the value n tokens later, minus the current value.",
     of=returns.n_step_advantages,
     against="written out token by token in plain Python",
     wrong={
@@ -177,7 +178,7 @@ def _(n_step_advantages, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:n-step-telescoped",
     "value",
-    "Summed with their discounts, the TD residuals of n steps leave the n-step advantage: the values between cancel.",
+    "The discounted sum of n TD residuals is the n-step advantage: the intermediate values cancel.",
     of=returns.n_step_from_residuals,
     against="the n-step advantage",
     wrong={
@@ -209,7 +210,7 @@ def _mixture_without_rest(rewards: Tensor, values: Tensor, mask: Tensor, *, lam:
 @check(
     "eq:gae-mixture",
     "value",
-    "GAE weights the n-step advantages with (1−λ)λ^(n−1); beyond the last token they are all the same.",
+    "GAE weights the n-step advantages by (1−λ)λ^(n−1); beyond the last token they are all equal.",
     of=returns.gae_mixture,
     against="300 terms of the infinite mixture, each a sum of TD residuals",
     wrong={
@@ -233,7 +234,7 @@ def _(gae_mixture, draw: Draw) -> Comparison:
 @check(
     "eq:gae-sum",
     "value",
-    "Exchanging the sums, each residual keeps the weight (γλ)^l.",
+    "After exchanging the sums, each residual has the weight (γλ)^l.",
     of=returns.gae_sum,
     against="the mixture of n-step advantages",
     wrong={
@@ -287,7 +288,7 @@ def _(gae, draw: Draw) -> Comparison:
 @check(
     "eq:gae",
     "limits",
-    "λ = 0 is the TD residual, λ = 1 the return (with the bootstrap at its end) less the value.",
+    "λ = 0 gives the TD residual, λ = 1 the return (with the bootstrap value at its end) minus the value.",
     of=returns.gae,
     against="one-step and full returns in plain Python",
     wrong={
@@ -307,7 +308,7 @@ def _(gae, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gae",
     "gradient",
-    "With the true values of a language model, GAE gives the exact policy gradient for every λ.",
+    "With the exact values of a language model, GAE gives the exact policy gradient for every λ.",
     of=returns.gae,
     against="differentiating the expected reward, summed over all responses",
     wrong={
@@ -335,7 +336,7 @@ def _(gae, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:lambda-return",
     "value",
-    "The critic's target is the same mixture of n-step returns: advantage plus value, before any whitening.",
+    "The target of the value model is the same mixture of n-step returns: advantage plus value, before whitening.",
     of=returns.lambda_returns,
     against="the mixture of n-step returns, in plain Python",
     wrong={
@@ -358,7 +359,7 @@ def _(lambda_returns, draw: Draw) -> Comparison:
 @check(
     "eq:length-adaptive-lambda",
     "value",
-    "The weights of the TD residuals add up to α times the length; below 1/α tokens only the first has a weight.",
+    "The weights of the TD residuals sum to α times the length; below 1/α tokens only the first has a weight.",
     of=returns.length_adaptive_lambda,
     against="GAE's weights Σ λ^k, added up",
     wrong={

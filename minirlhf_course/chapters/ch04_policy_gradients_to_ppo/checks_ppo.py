@@ -35,7 +35,8 @@ def _six_cases(ratio: float, advantage: float, epsilon: float) -> float:
 @check(
     "eq:clipped-surrogate",
     "six-cases",
-    "min(ρA, clip(ρ)A) removes the gain of ratios that have moved too far in the advantage's direction, and of no others.",
+    "min(ρA, clip(ρ)A) is constant where the ratio has moved beyond the clip range in the advantage's direction, "
+    "and nowhere else.",
     of=policy_losses.ppo_clip,
     against="six cases written out: two signs of the advantage, three places of the ratio",
     wrong={
@@ -67,9 +68,9 @@ def _(objective: Callable[..., Tensor], draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:clipped-value-loss",
     "value",
-    "A value that has moved further than c from its value at the rollout gains nothing by moving on.",
+    "A value that differs by more than c from its value at the rollout cannot lower the loss by moving further.",
     of=value_losses.value_clip,
-    against="the two squares, the larger counts",
+    against="the two squared errors, of which the larger counts",
     wrong={
         "the smaller square": lambda v, old, g, mask, *, cliprange_value: (
             0.5
@@ -123,7 +124,7 @@ def _with(**changes: Any) -> Loss:
 @check(
     "eq:ppo-objective",
     "value",
-    "The loss is minus the mean of the clipped surrogate plus the entropy bonus minus the critic's error.",
+    "The loss is minus the mean of the clipped surrogate plus the entropy bonus minus the value error.",
     of=po.loss,
     against="every step's three terms, by hand, and their mean",
     wrong={
@@ -157,7 +158,7 @@ def _(loss: Loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-gradient",
     "gradient",
-    "The entropy's gradient is a policy gradient in which the weight of each action is its surprise, −log π.",
+    "The gradient of the entropy is a policy gradient with weight −log π for each action.",
     of=policy_losses.reinforce,
     against="finite differences of the entropy, summed over all actions",
     wrong={

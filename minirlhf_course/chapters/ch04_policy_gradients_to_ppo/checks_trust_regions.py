@@ -37,7 +37,7 @@ def _(performance_difference, draw: Draw) -> Comparison:
 @check(
     "eq:surrogate-gain",
     "gradient",
-    "At the old policy the surrogate is 0 and its gradient equals the true objective's gradient.",
+    "At the old policy the surrogate is 0 and its gradient is the gradient of the true objective.",
     of=trust_region.surrogate_gain,
     against="differentiating the expected return",
     wrong={
@@ -127,7 +127,7 @@ def _steepest_descent(
 @check(
     "eq:conjugate-gradient",
     "value",
-    "In D dimensions D iterations solve Mx = b; fewer give the best of what as many products can reach.",
+    "In D dimensions D iterations solve Mx = b; fewer give the best solution in the Krylov space of that dimension.",
     of=trust_region.conjugate_gradient,
     against="a direct solve",
     wrong={
@@ -166,7 +166,7 @@ def _(conjugate_gradient, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:trust-region-step",
     "value",
-    "F⁻¹g, scaled to the edge of the region, gains more to first order than any other step inside.",
+    "F⁻¹g, scaled to the boundary of the region, has the largest first-order gain of all steps in the region.",
     of=trust_region.trust_region_step,
     against="steepest ascent in coordinates in which the trust region is a ball",
     wrong={
@@ -201,9 +201,10 @@ PENALTY_MISTAKES = {
 @check(
     "eq:adaptive-penalty",
     "closed loop",
-    "Where the KL goes as 1/β, β walks in factors of two until the KL is within 1.5 of its target, and then stays.",
+    "If the KL is proportional to 1/β, β changes in factors of two until the KL is within a factor 1.5 of its "
+    "target, and then stays.",
     of=trust_region.adaptive_penalty,
-    against="the power of two nearest to 1 that brings the KL within the band, by trying them all",
+    against="the power of two nearest to 1 that brings the KL into the band, by trying them all",
     wrong=PENALTY_MISTAKES,
 )
 def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
@@ -224,10 +225,10 @@ def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:adaptive-penalty",
     "band and factor",
-    "β moves by the factor where the KL leaves the band, on either side; where the KL goes as 1/β² it need not come "
-    "to rest.",
+    "β changes by the factor if the KL leaves the band on either side; if the KL is proportional to 1/β² it need "
+    "not converge.",
     of=trust_region.adaptive_penalty,
-    against="the rule at its corners; a walk that jumps across the band for ever",
+    against="the rule at the edges of the band, and a sequence that jumps across the band for ever",
     wrong=PENALTY_MISTAKES,
 )
 def _(adaptive_penalty, draw: Draw) -> Iterator[Comparison]:

@@ -47,7 +47,7 @@ def _(gradient_variance, draw: Draw) -> Comparison:
 @check(
     "eq:optimal-baseline",
     "value",
-    "The variance is a parabola in b, and b* its lowest point.",
+    "The variance is a parabola in b with its minimum at b*.",
     of=pg.optimal_baseline,
     against="vertex of the parabola through the variances at three baselines",
     wrong={
@@ -73,7 +73,8 @@ def _(optimal_baseline, draw: Draw) -> Comparison:
 @check(
     "eq:own-mean-shrinkage",
     "value",
-    "With a batch mean that includes the own sample as baseline, the expected gradient is (K−1)/K times the true one.",
+    "If the baseline is a batch mean that includes the sample itself, the expected gradient is (K−1)/K times the "
+    "true one.",
     of=pg.group_mean_shrinkage,
     against="the expected estimate over all ways to draw K samples",
     wrong={
@@ -102,7 +103,8 @@ def _inverse_weights(logps: Tensor, behavior: Tensor, mask: Tensor) -> Tensor:
 @check(
     "eq:importance-weights",
     "expectation",
-    "Samples of the behaviour policy, weighted with the ratio of the whole response, have the target's expectation.",
+    "Samples of the behaviour policy, weighted by the ratio of the whole response, have the expectation of the "
+    "target policy.",
     of=returns.importance_weights,
     against="expectation under the target policy, summed over all responses",
     wrong={

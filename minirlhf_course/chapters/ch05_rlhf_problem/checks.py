@@ -72,7 +72,8 @@ def _(objective, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rlhf-objective",
     "gradient",
-    "The derivative of the log-ratio itself drops out: the gradient treats the penalty as part of the reward.",
+    "The derivative of the log-ratio itself has expectation zero: the gradient treats the penalty as part of the "
+    "reward.",
     of=equations.rlhf_objective,
     against="score-function gradient E[(r − β log π/π_ref) ∇log π], summed over all outcomes",
     wrong={
@@ -95,7 +96,7 @@ def _(objective, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-objective",
     "shift",
-    "A constant added to all rewards of a prompt is added to the objective of every policy, so it ranks none of them.",
+    "A constant added to all rewards of a prompt is added to the objective of every policy and changes no ranking.",
     of=equations.rlhf_objective,
     against="the same objective, plus the constant",
     wrong={
@@ -195,7 +196,7 @@ def _taylor_remainder(u: float) -> Tensor:
 @check(
     "eq:gibbs",
     "step",
-    "What the objective falls short of β log Z is β times a sum of Gibbs terms.",
+    "The difference between β log Z and the objective is β times a sum of Gibbs terms.",
     of=equations.gibbs_terms,
     against="the divergence form of the objective",
     follows="eq:rlhf-divergence-form",
@@ -216,7 +217,8 @@ def _(gibbs_terms, draw: Draw) -> Comparison:
 @check(
     "eq:gibbs",
     "value",
-    "Every term is an integral of something positive, so their sum, the KL, is never negative and 0 only at π = q.",
+    "Every Gibbs term is an integral of a positive function, so their sum, the KL, is never negative and is 0 "
+    "only at π = q.",
     of=equations.gibbs_terms,
     against="π ∫ (u − s) eˢ ds from 0 to u = log(q/π), a Taylor remainder: positive on either side of 0",
     wrong={
@@ -234,9 +236,9 @@ def _(gibbs_terms, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rlhf-optimum",
     "step",
-    "π* has no Gibbs term left, so it attains β log Z.",
+    "At π* all Gibbs terms are zero, so it attains β log Z.",
     of=rlhf.optimal_logps,
-    against="β log Z, what is left of the divergence form once its KL is 0",
+    against="β log Z, the divergence form with a KL of 0",
     follows="eq:gibbs",
     wrong={
         "β multiplied instead of divided": lambda ref_logps, rewards, *, beta: (ref_logps + beta * rewards).log_softmax(
@@ -278,7 +280,7 @@ def _(optimal_logps, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-optimum",
     "shift",
-    "A constant added to the rewards of each prompt leaves the optimum as it is.",
+    "A constant added to the rewards of each prompt does not change the optimum.",
     of=rlhf.optimal_logps,
     against="the optimum for the unshifted rewards",
     wrong={"not normalised": lambda ref_logps, rewards, *, beta: ref_logps + rewards / beta},
@@ -295,7 +297,7 @@ def _(optimal_logps, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-optimum",
     "limits",
-    "A tiny β takes the best response and nothing else; a huge one does not move.",
+    "β → 0 puts all probability on the best response; β → ∞ gives the reference.",
     of=rlhf.optimal_logps,
     against="the best response at β → 0, the reference at β → ∞",
     tolerance=1e-8,
@@ -353,7 +355,7 @@ def _(optimal_value, draw: Draw) -> Comparison:
 @check(
     "eq:rlhf-optimal-value",
     "limits",
-    "A soft maximum: max r + β log π_ref(best) for tiny β, E_ref[r] + Var/(2β) for huge β.",
+    "A soft maximum: max r + β log π_ref(best) for small β, E_ref[r] + Var/(2β) for large β.",
     of=rlhf.optimal_value,
     against="the best reward at β → 0, the mean reward of the reference at β → ∞",
     wrong={

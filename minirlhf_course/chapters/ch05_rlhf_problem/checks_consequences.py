@@ -15,7 +15,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
     "bandit-to-tokens",
-    "From one long decision to many small ones",
+    "From the bandit over responses to the token-level MDP",
     ["eq:token-bandit", "eq:token-gradient"],
     module=__name__,
 )
@@ -24,7 +24,7 @@ chain(
 @check(
     "eq:implicit-reward",
     "value",
-    "Log-probabilities of a model set to π* give back r − β log Z, response by response.",
+    "Log-probabilities of a model set to π* give back r − β log Z for each response.",
     of=rlhf.implicit_reward,
     against="the rewards that the optimum was computed from, on a toy language model",
     wrong={
@@ -48,7 +48,7 @@ def _(implicit_reward, draw: Draw) -> Comparison:
 @check(
     "eq:kl-budget",
     "value",
-    'The β of a budget is the price at which the dual of "most reward within this KL" is smallest.',
+    'The β of a KL budget minimises the dual of "maximise reward within this KL".',
     of=rlhf.beta_for_kl,
     against="the minimiser of the dual problem β log Z(β) + β · budget, by golden-section search",
     tolerance=1e-5,
@@ -86,7 +86,7 @@ def _(beta_for_kl, draw: Draw) -> Comparison:
 @check(
     "eq:kl-budget",
     "KL spent",
-    "At the β returned, the optimum spends just the budget.",
+    "At this β the KL of the optimum equals the budget.",
     of=rlhf.beta_for_kl,
     against="the KL of π* at that β, by summation",
     wrong={
@@ -120,7 +120,7 @@ def _rates_at_the_reference(ref_logps: Tensor, rewards: Tensor, *, beta: float) 
 @check(
     "eq:frontier-slope",
     "value",
-    "Along the frontier both reward and KL fall as β grows, and the reward lost per nat saved is β.",
+    "Along the frontier both reward and KL decrease as β grows, and the derivative of reward with respect to KL is β.",
     of=rlhf.frontier_rates,
     against="finite differences in β of reward and KL of π*, both by summation",
     tolerance=1e-7,
@@ -154,8 +154,7 @@ def _paid_at_every_token(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab
 @check(
     "eq:token-mdp",
     "value",
-    "Solved as a decision process, the value of each prefix is the expected reward of the responses that begin with "
-    "it.",
+    "As a decision process, the value of each prefix is the expected reward of the responses that begin with it.",
     of=rlhf.token_mdp,
     against="the expected reward of whole responses, given each prefix, by summation",
     wrong={
@@ -208,7 +207,7 @@ def _(regularised_return, draw: Draw) -> Comparison:
 @check(
     "eq:soft-bellman",
     "value",
-    "Backed up from the last token to the first, the soft maximum gives the best objective of the bandit.",
+    "Backed up from the last token to the first, the soft maximum gives the optimal objective of the bandit.",
     of=rlhf.optimal_value,
     against="β log Σ π_ref exp(r/β) over whole responses",
     wrong={
@@ -269,7 +268,7 @@ _WRONG_TO_GO = {
 @check(
     "eq:token-gradient",
     "value",
-    "Each token pushed in proportion to what it can still have caused: together, the gradient of the objective.",
+    "Each token weighted by its return-to-go, KL penalties included, gives the gradient of the objective.",
     of=rlhf.regularised_return_to_go,
     against="automatic differentiation of E[r] − β KL, summed over whole responses",
     wrong=_WRONG_TO_GO,
@@ -285,7 +284,7 @@ def _(to_go, draw: Draw) -> Comparison:
 @check(
     "eq:token-gradient",
     "step",
-    "What was charged before a token may be left out of its credit.",
+    "KL penalties before a token may be left out of its return.",
     of=rlhf.regularised_return_to_go,
     against="E[R(y) ∇log π(y)], with the return of the whole response at every token",
     follows="eq:token-bandit",

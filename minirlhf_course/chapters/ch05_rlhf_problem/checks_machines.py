@@ -30,10 +30,10 @@ def dealt(parameters: int, machines: int, stage: int) -> float:
 @check(
     "eq:sharded-memory",
     "value",
-    "Two bytes for a weight and its gradient, four for a master copy and each moment; what a stage divides, a "
-    "machine holds 1/N of.",
+    "Two bytes for a weight and its gradient, four for a master copy and each moment; of what a stage shards, a "
+    "machine holds 1/N.",
     of=equations.training_bytes,
-    against="the tensors themselves, dealt to the machines and weighed",
+    against="the tensors themselves, distributed over the machines and counted",
     wrong={
         "gradients before the optimizer": lambda parameters, *, machines, stage: (
             parameters * (16 if stage == 0 else [0, 14 + 2 / machines, 2 + 14 / machines, 16 / machines][stage])
@@ -73,9 +73,9 @@ def sent_around(rows: Tensor) -> tuple[Tensor, list[int]]:
 @check(
     "eq:ring-all-reduce",
     "value",
-    "What a machine has sent when all hold the sum; and they do hold it.",
+    "The number of bytes that a machine has sent when every machine holds the sum.",
     of=equations.all_reduce_bytes,
-    against="a ring of machines that pass on pieces until all have the sum",
+    against="a simulated ring of machines that pass on pieces until all hold the sum",
     wrong={
         "one time around": lambda volume, *, machines: volume * (machines - 1) / machines,
         "to everybody": lambda volume, *, machines: volume * (machines - 1),
@@ -107,9 +107,9 @@ def pipelined(stages: int, micro_batches: int, forward: float, backward: float) 
 @check(
     "eq:pipeline-bubble",
     "value",
-    "Whatever a pass forward and a pass backward take.",
+    "The idle fraction of the pipeline, for any duration of forward and backward pass.",
     of=equations.pipeline_bubble,
-    against="a schedule, piece by piece",
+    against="a schedule, simulated piece by piece",
     wrong={
         "over the work, not the time": lambda stages, micro_batches: (stages - 1) / micro_batches,
         "one machine more": lambda stages, micro_batches: stages / (micro_batches + stages),
@@ -128,9 +128,9 @@ def _(pipeline_bubble, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:longest-reply",
     "value",
-    "The mean of a time is the integral of the chance that it is not over.",
+    "The expected maximum is the integral of the probability that some reply is not finished.",
     of=equations.expected_max_over_mean,
-    against="the chance that some reply is still running, integrated over time",
+    against="the probability that some reply is still running, integrated over time",
     wrong={
         "the logarithm": lambda replies: math.log(replies),
         "as many as replies": lambda replies: float(replies),
@@ -156,7 +156,7 @@ def trisected(sampling: float, training: float) -> float:
 @check(
     "eq:split-machines",
     "value",
-    "No other division of the machines makes the slower side faster.",
+    "No other split of the machines makes the slower side faster.",
     of=equations.sampling_share,
     against="a search for the shortest step",
     wrong={
@@ -182,7 +182,7 @@ def share_left(spread: float) -> Tensor:
 @check(
     "eq:effective-share",
     "value",
-    "Tokens are independent, so that moments of their product are products of moments.",
+    "Tokens are independent, so moments of the product of their weights are products of moments.",
     of=equations.effective_share,
     against="two moments of a token's weight by quadrature, multiplied over the tokens",
     wrong={

@@ -39,9 +39,9 @@ def _all_pairs(rewards: Tensor) -> Tensor:
 @check(
     "eq:plackett-luce",
     "value",
-    "The probability of an order is the product of the choices that lead to it.",
+    "The probability of a ranking is the product of the choices that lead to it.",
     of=reward_losses.plackett_luce_logp,
-    against="choosing without replacement in proportion to e^r, for every order of three answers",
+    against="choosing without replacement with probability proportional to e^r, for every order of three answers",
     wrong={
         "chosen answers stay in the denominator": lambda rewards: rewards.log_softmax(-1).sum(-1),
         "read from worst to best": lambda rewards: reward_losses.plackett_luce_logp(rewards.flip(-1)),
@@ -58,7 +58,8 @@ def _(plackett_luce_logp, draw: Draw) -> Comparison:
 @check(
     "eq:plackett-luce",
     "pairs within a ranking",
-    "Summed over all orders of four answers with a above b, the others do not matter: the chance is e^a/(e^a + e^b).",
+    "Summed over all orders of four answers with a above b, the probability is e^a/(e^a + e^b), whatever the "
+    "other answers.",
     of=reward_losses.plackett_luce_logp,
     against="Bradley–Terry odds e^a : e^b",
     wrong={
@@ -76,8 +77,7 @@ def _(plackett_luce_logp, draw: Draw) -> Comparison:
 @check(
     "eq:plackett-luce",
     "Luce's axiom",
-    "Summed over all orders that begin with it, the chances of two answers to come first keep their odds, whatever "
-    "else is offered.",
+    "The odds of two answers for the first place are the same for any set of other answers.",
     of=reward_losses.plackett_luce_logp,
     against="odds e^a : e^b for the first place, with one other answer on offer and with three",
     wrong={
@@ -98,7 +98,7 @@ def _(plackett_luce_logp, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:plackett-luce-two",
     "step",
-    "With two answers one factor is left, and it is the first factor of the general product.",
+    "With two answers only the first factor of the general product remains.",
     of=reward_losses.plackett_luce_logp,
     against="the first choice alone, e^a/(e^a + e^b): the second is forced",
     follows="eq:plackett-luce",
@@ -135,9 +135,9 @@ def _(bradley_terry, draw: Draw) -> Comparison:
 @check(
     "eq:bradley-terry",
     "value",
-    "The chance that a + noise exceeds b + noise, with standard Gumbel noise on both.",
+    "The probability that a + noise exceeds b + noise, with standard Gumbel noise on both.",
     of=reward_losses.bradley_terry,
-    against="∫ over the noise: each answer is felt as its reward plus Gumbel noise",
+    against="the integral over the noise of both answers",
     wrong={
         "Gaussian noise": reward_losses.thurstone,
         "arguments swapped": lambda a, b: reward_losses.bradley_terry(b, a),
@@ -157,7 +157,7 @@ def _(bradley_terry, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:thurstone",
     "value",
-    "The chance that a + noise exceeds b + noise, with Gaussian noise of this std on both.",
+    "The probability that a + noise exceeds b + noise, with Gaussian noise of this standard deviation on both.",
     of=reward_losses.thurstone,
     against="Gauss–Hermite quadrature over the noise of one answer",
     wrong={
@@ -192,7 +192,7 @@ ORDERS = list(itertools.permutations(range(4)))
 @check(
     "eq:mallows",
     "value",
-    "The probability falls by e^(−θ) with every neighbouring exchange; at θ = 0 all orders are equally likely.",
+    "The probability falls by e^(−θ) with every exchange of neighbours; at θ = 0 all orders are equally probable.",
     of=reward_losses.mallows_logp,
     against="e^(−θ · swaps of bubble sort), normalised over all 24 orders",
     wrong={

@@ -13,7 +13,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
     "off-switch",
-    "Why a doubtful machine leaves the switch alone",
+    "Why an uncertain machine does not touch its off switch",
     ["eq:off-switch", "eq:off-switch-doubt"],
     module=__name__,
 )
@@ -22,9 +22,9 @@ chain(
 @check(
     "eq:expected-utility",
     "value",
-    "Independence, step by step: one of two sure things by a coin is worth its place between them.",
+    "Independence: a lottery between two certain outcomes is equivalent to a certain outcome between them.",
     of=equations.expected_utility,
-    against="the lottery played as one coin after another, each coin replaced by a sure thing that is worth as much",
+    against="the lottery as a sequence of coin tosses, each replaced by an equivalent certain outcome",
     wrong={
         "the likeliest outcome": lambda probs, utilities: utilities.gather(-1, probs.argmax(-1, keepdim=True))[..., 0],
         "chances ignored": lambda probs, utilities: utilities.mean(-1),
@@ -43,9 +43,9 @@ def _(expected_utility, draw: Draw) -> Comparison:
 @check(
     "eq:prospect-value",
     "value",
-    "A power of the size on either side, and losses λ times as heavy.",
+    "A power function of gains and of losses, where losses count λ times as much.",
     of=equations.prospect_value,
-    against="what makes it one: v(1) = 1, v(cz) = c^α v(z) for c > 0, and v(−z) = −λ v(z) for z > 0",
+    against="its defining properties: v(1) = 1, v(cz) = c^α v(z) for c > 0, and v(−z) = −λ v(z) for z > 0",
     wrong={
         "losses hurt more and more": lambda gains, *, alpha, loss_aversion: torch.where(
             gains >= 0, gains.abs() ** alpha, -loss_aversion * gains.abs() ** (1 / alpha)
@@ -75,9 +75,9 @@ def _(prospect_value, draw: Draw):
 @check(
     "eq:probability-weighting",
     "value",
-    "At γ = 1 a weight is the chance itself; at γ = ½ it is √p/(√p + √q)², worked out; in between the norm.",
+    "At γ = 1 the weight is the probability itself; at γ = ½ it is √p/(√p + √q)².",
     of=equations.probability_weight,
-    against="p^γ over the γ-norm of (p, 1−p), and the odds of the two weights: those of p to the power γ",
+    against="p^γ over the γ-norm of (p, 1−p); and the odds of the two weights, which are those of p to the power γ",
     wrong={
         "normalised to sum to 1": lambda probs, *, gamma: torch.sigmoid(gamma * (probs.log() - (1 - probs).log())),
         "a plain power": lambda probs, *, gamma: probs**gamma,
@@ -146,9 +146,9 @@ def _beliefs(draw: Draw) -> list[tuple[Tensor, Tensor]]:
 @check(
     "eq:off-switch",
     "value",
-    "Waiting for the person, less the better of acting and switching off.",
+    "The value of waiting for the person, minus the better of acting and switching off.",
     of=equations.deference_gain,
-    against="the tree of the game: the machine moves, then a person who knows what the plan is worth",
+    against="the game tree: the machine moves, then a person who knows the plan's utility",
     wrong=_WRONG_DEFERENCE,
 )
 def _(deference_gain, draw: Draw):
@@ -175,9 +175,9 @@ def _(deference_gain, draw: Draw):
 @check(
     "eq:noisy-overseer",
     "value",
-    "A person who lets a plan of worth u pass with odds e^{u/τ} : 1.",
+    "A person accepts a plan of utility u with odds e^{u/τ} : 1.",
     of=equations.deference_gain,
-    against="the tree of the game, with a person who errs",
+    against="the game tree, with a person who makes mistakes",
     wrong=_WRONG_DEFERENCE
     | {
         "noise multiplied": lambda probs, utilities, *, noise: (

@@ -16,7 +16,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 
 chain(
     "borda",
-    "What Bradley–Terry fits to many people",
+    "What a Bradley–Terry model fitted to many people estimates",
     ["eq:bradley-terry-fit", "eq:borda"],
     module=__name__,
 )
@@ -55,7 +55,7 @@ def by_newton(wins: Tensor) -> Tensor:
 @check(
     "eq:bradley-terry-balance",
     "gradient",
-    "Wins beyond those expected are the slope of the likelihood.",
+    "The gradient of the log-likelihood is the number of wins minus the expected number of wins.",
     of=social_choice.bradley_terry_balance,
     against="finite differences of the log-likelihood of all comparisons",
     tolerance=1e-7,
@@ -75,9 +75,9 @@ def _(balance, draw: Draw) -> Comparison:
 @check(
     "eq:bradley-terry-fit",
     "value",
-    "What no other rewards make likelier; exact win rates give their rewards back, up to the mean.",
+    "No other rewards have a larger likelihood; exact win rates return their rewards, up to the mean.",
     of=social_choice.bradley_terry_fit,
-    against="rewards from which the win rates were made, and Newton's method where there are none",
+    against="the rewards that produced the win rates, and Newton's method where there are none",
     tolerance=1e-8,
     wrong={
         "log-odds of all wins": lambda wins, *, tolerance, max_steps: _centred((wins.sum(-1) / wins.sum(-2)).log()),
@@ -102,9 +102,9 @@ def _(bradley_terry_fit, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:zermelo",
     "value",
-    "By log x ≤ log y + x/y − 1 the likelihood is nowhere below the bound; the step is the bound's highest point.",
+    "By log x ≤ log y + x/y − 1 the likelihood is nowhere below a bound; the step maximises this bound.",
     of=social_choice.zermelo_step,
-    against="finite differences: the step stands on top of a bound that touches the likelihood from below",
+    against="finite differences: the step is a maximum of the bound, which touches the likelihood from below",
     tolerance=1e-6,
     wrong={
         "losses for wins": lambda wins, rewards: social_choice.zermelo_step(wins.mT, rewards),
@@ -135,7 +135,7 @@ def _(zermelo_step, draw: Draw) -> Iterator[Comparison]:
     "value",
     "Σ (r_a − r_{a+1} + c) around K answers is K c, whatever the rewards.",
     of=social_choice.cycle_log_odds,
-    against="rewards, which cancel, and a push that is added to each log-odds around the ring",
+    against="rewards, which cancel, and a constant that is added to each log-odds around the cycle",
     wrong={
         "the last leg forgotten": lambda probs: torch.logit(
             probs[..., range(probs.shape[-1] - 1), range(1, probs.shape[-1])]
@@ -164,9 +164,9 @@ def some_groups(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:mixture-preference",
     "value",
-    "A person is drawn, and then an answer by that person's own odds.",
+    "A person is drawn, and then an answer with that person's probabilities.",
     of=social_choice.mixture_preference,
-    against="one person after the other, who chooses in proportion to e^r",
+    against="the sum over persons, each of whom chooses with probability proportional to e^r",
     wrong={
         "Bradley–Terry on the mean rewards": lambda rewards, weights: torch.sigmoid(
             (weights @ rewards)[:, None] - (weights @ rewards)[None, :]
@@ -199,7 +199,7 @@ _WRONG_BORDA = {
 @check(
     "eq:borda",
     "step",
-    "With every pair compared equally often, the fitted rewards reproduce each answer's score.",
+    "If all pairs are compared equally often, the fitted rewards reproduce each answer's mean win rate.",
     of=social_choice.borda_scores,
     against="Bradley–Terry fitted to all comparisons by Newton's method",
     follows="eq:bradley-terry-fit",
@@ -219,9 +219,9 @@ def _(borda_scores, draw: Draw) -> Comparison:
 @check(
     "eq:borda",
     "points",
-    "Borda's count of ballots, per voter and per other answer.",
+    "The Borda count of ballots, per voter and per other answer.",
     of=social_choice.borda_scores,
-    against="points: each voter gives an answer one for every answer that they place below it",
+    against="points: each voter gives an answer one point for every answer ranked below it",
     wrong=_WRONG_BORDA,
 )
 def _(borda_scores, draw: Draw) -> Comparison:
@@ -237,7 +237,7 @@ def _(borda_scores, draw: Draw) -> Comparison:
 @check(
     "eq:reward-spread",
     "value",
-    "What people are given on average, and how differently they feel about it.",
+    "Mean and variance of the reward over people.",
     of=equations.reward_spread,
     against="every pair of people: the mean of their squared differences is twice the variance",
     wrong={
@@ -265,9 +265,9 @@ def _(reward_spread, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:jury",
     "value",
-    "Vote by vote, each right or wrong on its own.",
+    "The probability that a majority of independent votes is correct.",
     of=equations.majority_accuracy,
-    against="all votes that there can be, 2^n of them",
+    against="all 2^n outcomes of the votes",
     wrong={
         "one voter's accuracy": lambda accuracy, *, voters: accuracy,
         "a unanimous vote": lambda accuracy, *, voters: accuracy**voters,
@@ -291,9 +291,10 @@ def _(majority_accuracy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:mixture-preference",
     "limit",
-    "Where nobody hesitates, the size of the rewards is gone and only the number of people counts.",
+    "For deterministic choices the preference probability does not depend on the size of rewards, only on the "
+    "number of people.",
     of=social_choice.mixture_preference,
-    against="the shares of those who prefer a: a vote",
+    against="the fraction of people who prefer a",
     wrong={
         "Bradley–Terry on the mean rewards": lambda rewards, weights: torch.sigmoid(
             (weights @ rewards)[:, None] - (weights @ rewards)[None, :]

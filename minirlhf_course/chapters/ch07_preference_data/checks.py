@@ -42,9 +42,9 @@ def _counts(votes: Tensor, classes: int = 3) -> Tensor:
 @check(
     "eq:cohen-kappa",
     "value",
-    "What is left of the agreement when chance agreement, that of labels of unlike items, is taken out.",
+    "Agreement beyond chance, divided by the largest possible agreement beyond chance.",
     of=equations.cohen_kappa,
-    against="pairs of items: one annotator's label of each, beside the other's label of every item",
+    against="pairs of items: one annotator's label of each, with the other's label of every item",
     wrong={
         "raw agreement": lambda table: table.diagonal(dim1=-2, dim2=-1).sum(-1) / table.sum((-2, -1)),
         "all labels taken as equally frequent": lambda table: (
@@ -73,7 +73,8 @@ def _(cohen_kappa, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:fleiss-kappa",
     "value",
-    "The share of pairs of annotators that agree on an item, beyond that of two labels taken from the pool.",
+    "The fraction of pairs of annotators that agree on an item, corrected for the agreement of two labels drawn "
+    "from the pool.",
     of=equations.fleiss_kappa,
     against="all pairs of annotators of an item, one by one; and all pairs of labels, drawn with replacement",
     wrong={
@@ -103,7 +104,7 @@ def _(fleiss_kappa, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:krippendorff-alpha",
     "value",
-    "How far two labels of one item are apart on average, against two labels of any items; with labels missing.",
+    "The mean distance of two labels of one item, against that of two labels of any items, with missing labels.",
     of=equations.krippendorff_alpha,
     against="the distances of all pairs of labels, one by one",
     wrong={
@@ -138,9 +139,9 @@ def _(krippendorff_alpha, draw: Draw) -> Comparison:
 @check(
     "eq:expected-kappa",
     "value",
-    "Two annotators, right with p and q: their table is a sum over the truth.",
+    "For two annotators with accuracies p and q, the table of their labels is a sum over the true label.",
     of=equations.expected_kappa,
-    against="κ of the table of what two annotators say, summed over the truth and their errors",
+    against="κ of the table of the two labels, summed over the true label and the errors",
     wrong={
         "as if both labels were equally frequent": lambda accuracy_a, accuracy_b, prevalence: (
             (2 * accuracy_a - 1) * (2 * accuracy_b - 1)
@@ -185,7 +186,8 @@ def _annotators(draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
 @check(
     "eq:dawid-skene-posterior",
     "value",
-    "The truth behind each item's labels; a missing label says nothing, and without any the prior is left.",
+    "The posterior of the true label given the labels; a missing label is no evidence, and without labels the "
+    "prior remains.",
     of=agreement.dawid_skene_posterior,
     against="Bayes' rule over the joint probabilities of truth and labels, multiplied out",
     wrong={
@@ -220,8 +222,7 @@ def _likeliest(weights: tuple[float, float]) -> Tensor:
 @check(
     "eq:dawid-skene-update",
     "value",
-    "The shares, counted with the posterior as weight and the smoothing as labels that were seen before, are the "
-    "maximum.",
+    "Counts weighted by the posterior, with the smoothing as earlier counts, maximise the expected log-likelihood.",
     of=agreement.dawid_skene_update,
     against="a numerical search for the confusions and the prior of largest expected log-likelihood",
     wrong={

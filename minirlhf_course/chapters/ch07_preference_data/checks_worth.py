@@ -39,9 +39,9 @@ def _information(probs: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
 @check(
     "eq:flipped-label",
     "value",
-    "The first reply is called better if it won and the label stayed, or lost and was turned.",
+    "The label says that the first reply is better if it won and the label was not flipped, or lost and it was.",
     of=worth.flipped_label,
-    against="a sum over the label and whether it is turned round",
+    against="a sum over the label and whether it is flipped",
     wrong={
         "flips make it a coin toss": lambda probability, *, flip: (1 - flip) * probability + flip / 2,
         "only losses are turned": lambda probability, *, flip: probability + flip * (1 - probability),
@@ -57,7 +57,7 @@ def _(flipped_label, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:flipped-information",
     "value",
-    "How much one label tells about the difference in reward.",
+    "The Fisher information of one label about the difference in reward.",
     of=equations.flipped_information,
     against="expected curvature of the log-likelihood of the label",
     wrong={
@@ -84,7 +84,8 @@ def _(flipped_information, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:graded-preference",
     "value",
-    "What is felt is the difference plus logistic noise; the level says between which cuts it fell.",
+    "The perceived difference is the reward difference plus logistic noise; the level is the interval between "
+    "two cuts in which it lies.",
     of=worth.graded_preference,
     against="the mass of the logistic density between the cuts, by quadrature",
     wrong={
@@ -117,7 +118,7 @@ def _(graded_preference, draw: Draw) -> Comparison:
 @check(
     "eq:graded-information",
     "value",
-    "How much one label on a scale tells about the difference in reward.",
+    "The Fisher information of one label on a scale about the difference in reward.",
     of=worth.graded_information,
     against="expected curvature of the log-likelihood of the level",
     wrong={
@@ -184,7 +185,7 @@ SIZES = (2, 3, 4, 5)
 @check(
     "eq:ranking-worth",
     "value",
-    "So many single comparisons, spread over all pairs, leave the same uncertainty as one ranking.",
+    "The number of single comparisons, spread over all pairs, with the same uncertainty as one ranking.",
     of=worth.ranking_worth,
     against="variance of a difference of rewards, all K! rankings written out, against that of single pairs",
     wrong={
@@ -204,7 +205,7 @@ def _(ranking_worth, draw: Draw) -> Comparison:
 @check(
     "eq:all-pairs-worth",
     "value",
-    "So many single comparisons leave the same uncertainty as the pairs of one ranking, fitted as if independent.",
+    "The number of single comparisons with the same uncertainty as the pairs of one ranking, fitted as if independent.",
     of=worth.all_pairs_worth,
     against="variance of the estimate from all pairs, from their true covariance over K! orders",
     wrong={
@@ -225,7 +226,7 @@ def _(all_pairs_worth, draw: Draw) -> Comparison:
 @check(
     "eq:error-bar-factor",
     "value",
-    "Pairs of one ranking are not independent, so what takes them as such believes to know more than it does.",
+    "Pairs of one ranking are not independent, so an analysis that takes them as independent reports too small errors.",
     of=worth.error_bar_factor,
     against="true standard deviation over claimed standard deviation, from all K! orders",
     wrong={
@@ -265,9 +266,10 @@ def _edge(probability: float) -> float:
 @check(
     "eq:detection-power",
     "value",
-    "How often the estimate lies further from 0 than it would in a share α of studies without an effect.",
+    "The probability that the estimate is outside the interval in which it lies in a fraction 1 − α of studies "
+    "without an effect.",
     of=worth.detection_power,
-    against="mass of the normal density outside of the edges, by quadrature",
+    against="mass of the normal density outside the interval, by quadrature",
     tolerance=1e-8,
     wrong={
         "a one-sided test": lambda effect, information, *, alpha=0.05: worth.detection_power(
@@ -293,7 +295,7 @@ def _(detection_power, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:smallest-effect",
     "value",
-    "An effect of this size lies beyond the edge with the wanted probability.",
+    "The effect that is detected with the desired probability.",
     of=worth.smallest_effect,
     against="the effect at which that share of the normal density lies beyond the edge, by bisection",
     tolerance=1e-8,

@@ -22,7 +22,8 @@ def _share(draw: Draw, *shape: int) -> Tensor:
 @check(
     "eq:bradley-terry-loss",
     "value",
-    "Both forms of the loss, −log σ(Δ) and log(1 + e^(−Δ)), are the surprise at the annotator's choice.",
+    "Both forms of the loss, −log σ(Δ) and log(1 + e^(−Δ)), are the negative log-probability of the annotator's "
+    "choice.",
     of=reward_losses.bradley_terry_loss,
     against="−log of e^chosen / (e^chosen + e^rejected)",
     wrong={
@@ -39,7 +40,7 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:bradley-terry-loss",
     "minimiser",
-    "If a share p of annotators prefers the first answer, the best reward difference is log p/(1−p).",
+    "If a fraction p of annotators prefers the first answer, the optimal reward difference is log p/(1−p).",
     of=reward_losses.bradley_terry_loss,
     against="the log-odds of the annotators' choices, where the loss is their entropy",
     wrong={
@@ -59,7 +60,8 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bradley-terry-loss",
     "gradient",
-    "The push on the chosen reward is −P(wrong), on the rejected one +P(wrong): pairs already right hardly move it.",
+    "The gradient for the chosen reward is −P(wrong), for the rejected one +P(wrong): pairs in the right order "
+    "contribute little.",
     of=reward_losses.bradley_terry_loss,
     against="the probability that the model gives to the wrong order, from exponentials",
     wrong={
@@ -78,9 +80,9 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:margin-loss",
     "balance",
-    "A pair whose difference is just its margin counts as undecided; at margin 0 that would be two equal rewards.",
+    "A pair whose difference equals its margin counts as undecided, as two equal rewards do at margin 0.",
     of=reward_losses.bradley_terry_loss,
-    against="log 2 and a push of ½, what an even pair gives without a margin",
+    against="log 2 and a gradient of ½, the values of a pair with equal rewards without a margin",
     wrong={
         "sign of the margin": lambda chosen, rejected, *, margin: reward_losses.bradley_terry_loss(
             chosen, rejected, margin=-margin
@@ -103,7 +105,7 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:margin-loss",
     "value",
-    "The rejected answer starts ahead by the margin.",
+    "The margin is added to the reward of the rejected answer.",
     of=reward_losses.bradley_terry_loss,
     against="log(1 + e^(rejected + margin − chosen)); the plain loss at margin 0",
     wrong={
@@ -122,7 +124,7 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reward-shift",
     "value",
-    "A constant per prompt changes neither the loss nor, therefore, is it learned: the gradient along it is 0.",
+    "A constant per prompt does not change the loss, so its gradient is 0 and it is not learned.",
     of=reward_losses.bradley_terry_loss,
     against="the loss before each prompt's rewards were shifted",
     wrong={
@@ -143,7 +145,7 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pair-weights",
     "value",
-    "The weights of the pairs of one prompt add up to 1, however many answers were ranked.",
+    "The weights of the pairs of one prompt sum to 1, however many answers were ranked.",
     of=reward_losses.pair_weights,
     against="all pairs of every prompt written out",
     wrong={
@@ -163,7 +165,7 @@ def _(pair_weights, draw: Draw) -> Comparison:
 @check(
     "eq:reward-regression",
     "value",
-    "Averaged over the ratings of one answer, the loss is lowest at their mean, where it is their variance.",
+    "Averaged over the ratings of one answer, the loss is smallest at their mean, where it is their variance.",
     of=reward_losses.regression_loss,
     against="variance of the ratings plus squared distance to their mean",
     wrong={
@@ -184,7 +186,7 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:reward-centring",
     "value",
-    "It sees the sum of the two rewards only: a larger difference costs nothing, a centred pair nothing at all.",
+    "The penalty depends on the sum of the two rewards only: it is 0 for a centred pair, whatever the difference.",
     of=reward_losses.centring_penalty,
     against="2 chosen² + 2 rejected² − (chosen − rejected)²",
     wrong={
@@ -236,7 +238,7 @@ def _(outcome_loss, draw: Draw) -> Comparison:
 @check(
     "eq:outcome-loss",
     "value",
-    "Every sampled token, and no other, is asked for the outcome of the whole response.",
+    "Every sampled token, and no other, predicts the outcome of the whole response.",
     of=reward_losses.outcome_loss,
     against="−log of the probability given to the label, token by token under the mask",
     wrong={

@@ -23,9 +23,9 @@ def _steps(draw: Draw) -> Tensor:
 @check(
     "eq:process-loss",
     "value",
-    "Each step is judged where it ends, and nothing else is; a label in between is so many good and so many bad ones.",
+    "Each step is scored at its last token and nowhere else; a soft label is a mean over hard ones.",
     of=reward_losses.process_loss,
-    against="−log of the probability given to each step's label, a soft one as the mean over a coin",
+    against="−log of the probability of each step's label, where a soft label is the mean over a coin",
     wrong={
         "labels inverted": lambda logits, labels, mask: reward_losses.process_loss(logits, 1 - labels, mask),
         "labels rounded": lambda logits, labels, mask: reward_losses.process_loss(logits, labels.round(), mask),
@@ -55,8 +55,8 @@ def _(process_loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:process-loss",
     "minimiser",
-    "With the share of K completions that are right as the label the best logit is that of P(correct | prefix); "
-    "with 'is any right?' it is that of 1 − (1 − P)^K.",
+    "If the label is the fraction of K correct completions, the optimal logit is that of P(correct | prefix); if "
+    'it is "is any correct?", that of 1 − (1 − P)^K.',
     of=reward_losses.process_loss,
     against="P(correct) of a toy language model's prefixes; labels enumerated over what K completions may show",
     wrong={
@@ -87,7 +87,8 @@ def _(process_loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bradley-terry-loss",
     "label smoothing",
-    "Labels that are wrong with probability ε: the mean loss, smallest at log((1 − ε)/ε), where it is their entropy.",
+    "For labels that are wrong with probability ε the mean loss is smallest at log((1 − ε)/ε), where it is their "
+    "entropy.",
     of=reward_losses.bradley_terry_loss,
     against="the mean over a label that is wrong with probability ε; its minimiser; the entropy of the label there",
     wrong={

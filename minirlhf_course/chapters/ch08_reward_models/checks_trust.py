@@ -25,7 +25,8 @@ _WRONG_IRL = {
 @check(
     "eq:max-entropy-irl",
     "value",
-    "What is minimised is the surprise of the best policy for this reward at what was demonstrated.",
+    "The loss is the cross-entropy of the demonstrations under the optimal policy for this reward, minus that "
+    "under the reference.",
     of=reward_losses.max_entropy_irl_loss,
     against="cross entropy of the demonstrations under π_ref e^r/Z, less that under the reference",
     wrong=_WRONG_IRL,
@@ -41,9 +42,10 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:max-entropy-irl",
     "gradient",
-    "The reward rises where more was demonstrated than its own best policy does, and rests where the two agree.",
+    "The reward increases for replies that are demonstrated more often than the optimal policy produces them; "
+    "the gradient is 0 where the two agree.",
     of=reward_losses.max_entropy_irl_loss,
-    against="what the best policy does, less what was demonstrated; 0 at r = log(demo/π_ref) plus any constant",
+    against="the optimal policy minus the demonstrations; 0 at r = log(demo/π_ref) plus any constant",
     wrong=_WRONG_IRL,
 )
 def _(loss, draw: Draw) -> Iterator[Comparison]:
@@ -60,9 +62,9 @@ def _(loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:max-entropy-irl",
     "two replies",
-    "A comparison is a demonstration among two replies that were equally likely: Bradley–Terry is inverse RL on pairs.",
+    "A comparison is a demonstration among two equally probable replies: Bradley–Terry is inverse RL on pairs.",
     of=reward_losses.max_entropy_irl_loss,
-    against="the Bradley–Terry loss of the pair, averaged over who won, but for log 2",
+    against="the Bradley–Terry loss of the pair, averaged over the winner, minus log 2",
     wrong=_WRONG_IRL,
 )
 def _(loss, draw: Draw) -> Comparison:
@@ -77,7 +79,7 @@ def _(loss, draw: Draw) -> Comparison:
 @check(
     "eq:calibration-error",
     "value",
-    "In every bin, what was said is held against what happened; bins count by how often they are used.",
+    "In every bin, mean confidence is compared with the fraction correct; bins are weighted by their counts.",
     of=reward_losses.expected_calibration_error,
     against="bin by bin, over intervals written out",
     wrong={
@@ -114,10 +116,9 @@ def _(error, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:calibration-error",
     "calibrated",
-    "A model that says the truth has no error; one that is sure of everything by a constant too much has that "
-    "constant.",
+    "A calibrated model has error 0; one whose confidence is too high by a constant has this constant as error.",
     of=reward_losses.expected_calibration_error,
-    against="0 where each outcome is its probability; the bias where each is said so much too high",
+    against="0 where confidence equals the probability; the constant where it is too high by a constant",
     wrong={
         "gap not taken absolute": lambda probabilities, outcomes, *, num_bins: (outcomes - probabilities).mean(),
         "squared": lambda probabilities, outcomes, *, num_bins: ((outcomes - probabilities) ** 2).mean(),
@@ -133,10 +134,10 @@ def _(error, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gated-reward",
     "value",
-    "A harmful reply earns its safety score whatever its help; a harmless one earns its help whatever its safety "
-    "score.",
+    "A harmful reply gets its safety score whatever its helpfulness; a harmless one gets its helpfulness "
+    "whatever its safety score.",
     of=reward_losses.gated_reward,
-    against="replies sorted into harmless and harmful ones by hand; more help never pays for harm",
+    against="replies classified as harmless and harmful by hand; helpfulness never compensates harm",
     wrong={
         "sum of the two": lambda helpful, safe, *, threshold: helpful + safe,
         "the smaller of the two": lambda helpful, safe, *, threshold: torch.minimum(helpful, safe),

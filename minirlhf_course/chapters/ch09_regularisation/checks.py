@@ -25,8 +25,7 @@ def _with(probs: Tensor, kept: float) -> Tensor:
 @check(
     "eq:reverse-kl",
     "value",
-    "From logits, whatever constants were added to them; a token that π forbids adds nothing but what it takes from "
-    "π_ref.",
+    "Computed from logits, up to any added constants; a token with probability 0 under π contributes nothing itself.",
     of=kl.reverse_kl,
     against="Σ p (log p − log q) of probabilities",
     wrong={
@@ -50,7 +49,7 @@ def _(reverse_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reverse-kl",
     "gradient",
-    "Each token is pushed by how much more its log-ratio is than the average one.",
+    "The gradient of each logit is π times the difference between its log-ratio and the mean log-ratio.",
     of=kl.reverse_kl,
     against="π (log π/π_ref − KL), the score function written out",
     wrong={
@@ -106,7 +105,7 @@ def _(forward_kl, draw: Draw) -> Comparison:
 @check(
     "eq:js-divergence",
     "value",
-    "What a sample tells about which of the two distributions it came from; log 2 if they do not overlap.",
+    "The mutual information between a sample and the distribution that it came from; log 2 for disjoint supports.",
     of=equations.js_divergence,
     against="entropy of the mixture minus mean entropy of the two",
     wrong={
@@ -130,8 +129,7 @@ def _(js_divergence, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:generalised-jsd",
     "value",
-    "β is the share of the reference (the teacher) in the mixture; what one of the two forbids, or both, is no "
-    "exception.",
+    "β is the weight of the reference (the teacher) in the mixture; zero probabilities under either are allowed.",
     of=kl.generalised_jsd,
     against="entropy of the mixture minus the weighted entropies",
     wrong={
@@ -164,7 +162,7 @@ def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:generalised-jsd",
     "limits",
-    "Divided by β or 1−β, which vanish, it tends to one KL or the other.",
+    "Divided by β or 1−β it converges to one KL or the other.",
     of=kl.generalised_jsd,
     against="forward KL as β → 0, reverse KL as β → 1",
     tolerance=1e-7,
@@ -189,7 +187,7 @@ def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:adaptive-kl",
     "fixed point",
-    "In closed loop with a policy that is always optimal for its β, β settles where the KL is the target.",
+    "With a policy that is always optimal for its β, β converges to the value at which the KL is the target.",
     of=kl.adaptive_kl_beta,
     against="the β whose optimal policy has the target KL, by bisection",
     wrong={
@@ -222,8 +220,8 @@ def _(adaptive, draw: Draw) -> Comparison:
 @check(
     "eq:adaptive-kl",
     "step size",
-    "On target nothing changes; off target β moves in proportion, by at most error_clip, a fifth by default, of "
-    "num_samples/horizon.",
+    "At the target β does not change; elsewhere it changes in proportion, by at most the fraction error_clip "
+    "(0.2 by default) of num_samples/horizon.",
     of=kl.adaptive_kl_beta,
     against="the definition at its corners: no error, errors inside and beyond the clip",
     wrong={
@@ -251,7 +249,7 @@ def _(adaptive, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-bonus",
     "value",
-    "Paying for entropy is a KL penalty towards the uniform distribution, plus a constant.",
+    "An entropy bonus is a KL penalty towards the uniform distribution, plus a constant.",
     of=kl.entropy_bonus,
     against="log V minus the KL to the uniform distribution",
     wrong={
@@ -269,7 +267,7 @@ def _(entropy_bonus, draw: Draw) -> Comparison:
 @check(
     "eq:entropy-bonus",
     "gradient",
-    "The gradient raises what is less likely than average and lowers the rest.",
+    "The gradient raises tokens that are less probable than average and lowers the others.",
     of=kl.entropy_bonus,
     against="finite differences of −Σ p log p",
     wrong={

@@ -92,7 +92,7 @@ def _(k2, draw: Draw) -> Comparison:
 @check(
     "eq:k2",
     "small differences",
-    "Near the reference the bias is of third order: small against the KL itself.",
+    "Near the reference the bias is of third order, small compared with the KL.",
     of=kl.k2,
     against="KL, both divided by the squared step",
     tolerance=1e-6,
@@ -127,9 +127,9 @@ def _(k2, draw: Draw) -> Comparison:
 @check(
     "eq:k3-zero-mean",
     "step",
-    "Σ π (π_ref/π − 1) = 1 − 1: adding r − 1 to k1 leaves its expectation alone.",
+    "Σ π (π_ref/π − 1) = 1 − 1: adding r − 1 to k1 does not change its expectation.",
     of=equations.ratio_minus_one,
-    against="what it leaves of E[k1] when added: nothing",
+    against="the change of E[k1]: 0",
     follows="eq:k1",
     wrong={
         "ratio upside down": swapped(equations.ratio_minus_one),
@@ -146,9 +146,9 @@ def _(ratio_minus_one, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k3-control-variate",
     "step",
-    "Something of mean zero, at any weight, leaves the expectation what it was.",
+    "A term of mean zero does not change the expectation, whatever its coefficient.",
     of=equations.k1_with_control_variate,
-    against="E[k1], at several weights",
+    against="E[k1], for several coefficients",
     follows="eq:k3-zero-mean",
     wrong={
         "ratio upside down": lambda logps, ref_logps, *, weight: (
@@ -168,7 +168,7 @@ def _(with_control, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k3-control-variate",
     "variance",
-    "The best weight removes the part of k1's variance that r − 1 explains.",
+    "The optimal coefficient removes the part of k1's variance that r − 1 explains.",
     of=equations.k1_with_control_variate,
     against="least squares: −Cov(k1, r−1)/Var(r−1) leaves the residual of the regression of k1 on r−1",
     wrong={
@@ -227,7 +227,7 @@ def _(k3, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k3-nonnegative",
     "step",
-    "On either side of 0 the integral runs over something positive, so no sample gives a negative value.",
+    "The integrand is positive on either side of 0, so no sample gives a negative value.",
     of=kl.k3,
     against="∫ (u − s) eˢ ds from 0 to u = log r, the remainder of eᵘ after its tangent 1 + u",
     follows="eq:k3",
@@ -247,7 +247,7 @@ def _remainder(u: float) -> Tensor:
 @check(
     "eq:k3-gradient",
     "step",
-    "Differentiating the integral leaves dk3/dlogps = 1 − r.",
+    "The derivative of the integral is dk3/dlogps = 1 − r.",
     of=kl.k3,
     against="finite differences of the integral in log π",
     follows="eq:k3-nonnegative",
@@ -278,7 +278,7 @@ def _(k3, draw: Draw) -> Comparison:
 @check(
     "eq:full-kl",
     "value",
-    "Expected over the responses of π, the KLs of the positions add up to the KL of the responses.",
+    "In expectation over the responses of π, the KLs of the positions sum to the KL of the responses.",
     of=kl.full_kl,
     against="KL between the distributions of whole responses of two toy language models",
     wrong={
@@ -304,7 +304,8 @@ def _(full_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kl-in-reward",
     "gradient",
-    "REINFORCE on the reward with its KL penalty, both held fixed, climbs the KL-regularised objective.",
+    "REINFORCE on the reward minus the KL penalty, both without gradient, follows the gradient of the "
+    "KL-regularised objective.",
     of=rlhf.regularised_return,
     against="gradient of the objective of a toy language model, every response summed",
     wrong={

@@ -16,7 +16,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:f-divergence",
     "duality",
-    "Forward and reverse KL are each other's dual, as are α and 1−α; equal distributions are at distance 0.",
+    "Forward and reverse KL are dual, as are α and 1−α; the divergence of equal distributions is 0.",
     of=kl.f_divergence,
     against="the divergence of t f(1/t) with the two distributions exchanged",
     wrong={
@@ -45,7 +45,7 @@ def _(f_divergence, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:f-divergence",
     "small differences",
-    "Close to each other all smooth f-divergences are the same quadratic form.",
+    "For small differences all smooth f-divergences are the same quadratic form.",
     of=kl.f_divergence,
     against="½ f″(1) Σ (p − q)²/q, with f″(1) = 1 for the KLs and the α-divergence, ¼ for Jensen–Shannon",
     tolerance=2e-6,
@@ -136,7 +136,7 @@ def _(f_alpha, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:f-alpha",
     "limits",
-    "Between the two KLs lies a family.",
+    "The α-divergences connect the two KLs.",
     of=kl.f_alpha,
     against="reverse KL as α → 0, forward KL as α → 1",
     tolerance=1e-8,
@@ -152,9 +152,9 @@ def _(f_alpha, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:f-chi-squared",
     "value",
-    "How noisy importance sampling from π_ref would be.",
+    "The variance of the importance weights of samples from π_ref.",
     of=kl.f_chi_squared,
-    against="Σ p²/q − 1, the variance of the importance weight",
+    against="Σ p²/q − 1",
     wrong={
         "half the square": lambda u: 0.5 * kl.f_chi_squared(u),
         "square of the log-ratio": lambda u: u**2,
@@ -168,9 +168,9 @@ def _(f, draw: Draw) -> Comparison:
 @check(
     "eq:f-total-variation",
     "value",
-    "No event is more than this much likelier under one distribution than under the other.",
+    "The largest difference in the probability of any event.",
     of=kl.f_total_variation,
-    against="the largest difference in the probability of any event, over all events",
+    against="the maximum over all events",
     wrong={
         "½ forgotten": lambda u: 2 * kl.f_total_variation(u),
         "absolute log-ratio": lambda u: 0.5 * u.abs(),

@@ -19,7 +19,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:estimator-gradient",
     "value and gradient",
-    "What is sampled and what is said of it both depend on π: the two parts add up to the gradient of the mean.",
+    "Both the samples and the estimator depend on π: the two parts sum to the gradient of the mean.",
     of=equations.with_score,
     against="finite differences of Σ π k, for k1, k2 and k3",
     wrong={
@@ -47,7 +47,7 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:estimator-gradient",
     "in the reward",
-    "Held fixed, as in a reward, k3 has the reverse gradient less the forward one, and k2 another one still.",
+    "Without gradient, as part of a reward, k3 gives the reverse gradient minus the forward one, and k2 a third one.",
     of=equations.with_score,
     against="differences of the two KLs: ∇KL(π‖π_ref) − ∇KL(π_ref‖π) for k3, ∇E[k2] − ∇KL(π‖π_ref) for k2",
     wrong={
@@ -71,7 +71,7 @@ def _(with_score, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gaussian-estimators",
     "bias and deviation",
-    "k1 and k3 are unbiased, k2 is too large by KL²/2; which of them has the least noise depends on the distance.",
+    "k1 and k3 are unbiased, the bias of k2 is KL²/2; which one has the smallest variance depends on the KL.",
     of=equations.gaussian_estimators,
     against="Gauss–Hermite quadrature of the estimators between two Gaussians",
     wrong={
@@ -101,7 +101,7 @@ def _(gaussian_estimators, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:k2",
     "gradient of whole responses",
-    "Of a response's summed log-ratio, k2 as a loss has the reverse KL's gradient; a sum of k2 of tokens has not.",
+    "As a loss, k2 of a response's summed log-ratio has the reverse KL's gradient; the sum of k2 over tokens has not.",
     of=kl.k2,
     against="gradient of the KL between the responses of two toy language models",
     wrong={
@@ -124,7 +124,7 @@ def _divergence_gradient(policy: ToyLM, ref: Tensor) -> Tensor:
 @check(
     "eq:full-kl-gradient",
     "value and gradient",
-    "The KL of responses changes at each position, and with how often the position is reached.",
+    "The KL of responses changes at each position, and with the probability that the position is reached.",
     of=kl.full_kl_with_score,
     against="the KL between the distributions of whole responses, differentiated",
     wrong={
@@ -151,7 +151,7 @@ def _(full, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:full-kl-gradient",
     "what the loss of tokens lacks",
-    "In expectation k2 token by token is the first sum; the second is what it lacks.",
+    "In expectation k2 per token gives the first sum; the second is missing.",
     of=kl.full_kl_with_score,
     against="k2 of each token as a loss, plus each token's score times the KLs after it, summed along the responses",
     wrong={
@@ -188,7 +188,7 @@ def gaussian_crossing() -> float:
 @check(
     "eq:gaussian-estimators",
     "crossing",
-    "At a KL of .628 nats k1 and k3 are equally noisy; closer together k3 is the better one, further apart k1.",
+    "At a KL of 0.628 nats k1 and k3 have equal variance; below it k3 has the smaller one, above it k1.",
     of=equations.gaussian_estimators,
     against="k1's deviation equals k3's where e^s − 1 = 2s, s = shift², found by bisection",
     wrong={

@@ -21,7 +21,7 @@ def problem(draw: Draw) -> tuple[Tensor, Tensor, float]:
 @check(
     "eq:forward-kl-optimum",
     "maximum",
-    "No distribution found by search has more of reward minus β times the forward KL.",
+    "No distribution found by search has a larger reward minus β times the forward KL.",
     of=equations.forward_kl_optimal_logps,
     against="numerical maximisation of E[r] − β KL(π_ref‖π) over all distributions",
     tolerance=1e-6,
@@ -44,9 +44,9 @@ def _(optimum, draw: Draw) -> Comparison:
 @check(
     "eq:forward-kl-optimum",
     "stationary",
-    "What a response earns and what its rarity is worth add up to λ.",
+    "At the optimum, r + β π_ref/π is equal to λ for all responses.",
     of=equations.forward_kl_optimal_logps,
-    against="r + β π_ref/π is the same number for all responses; two prices, two prompts",
+    against="r + β π_ref/π is the same number for all responses, for two values of β and two prompts",
     wrong={
         "the optimum of the reverse KL": rlhf.optimal_logps,
         "β always 1": lambda ref_logps, rewards, *, beta: equations.forward_kl_optimal_logps(
@@ -66,7 +66,7 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-optimum",
     "maximum",
-    "With the bonus the reference counts with a smaller exponent, and the reward less.",
+    "With the bonus both the exponent of the reference and the weight of the reward are smaller.",
     of=equations.entropy_bonus_optimal_logps,
     against="numerical maximisation of E[r] − β KL(π‖π_ref) + c H(π) over all distributions",
     tolerance=1e-6,
@@ -92,7 +92,7 @@ def _(optimum, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:entropy-optimum",
     "no reference",
-    "At β = 0 the bonus alone decides how far the reward is followed.",
+    "At β = 0 only the bonus limits the policy.",
     of=equations.entropy_bonus_optimal_logps,
     against="softmax(r/c)",
     wrong={
@@ -113,7 +113,7 @@ def _(optimum, draw: Draw) -> Comparison:
 @check(
     "eq:nearest-correct",
     "minimum",
-    "Its distance is −log of what the reference already gets right.",
+    "Its KL is −log of the reference's probability of a correct response.",
     of=equations.nearest_correct_logps,
     against="numerical minimisation of KL(π‖π_ref) over the correct responses",
     tolerance=1e-6,
@@ -139,7 +139,7 @@ def _(nearest, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:nearest-correct",
     "all others are further",
-    "A projection: distances to it and from it add up.",
+    "A projection: KLs to it and from it add up.",
     of=equations.nearest_correct_logps,
     against="KL(π‖π_ref) = KL(π‖nearest) + KL(nearest‖π_ref) for any π over the correct responses",
     wrong={
@@ -160,7 +160,7 @@ def _(nearest, draw: Draw) -> Comparison:
 @check(
     "eq:moving-reference",
     "geometric mean",
-    "Of log-probabilities it is the geometric mean of two distributions.",
+    "Averaging log-probabilities gives the geometric mean of two distributions.",
     of=equations.moving_average,
     against="normalised products of powers of probabilities; the ends are the two models themselves",
     wrong={
@@ -183,9 +183,9 @@ def _(moving_average, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:refreshed-optimum",
     "induction",
-    "After n refreshes the optimum is that of β/(1 + n · rate): a moving average only delays it.",
+    "After n refreshes the optimum is that of β/(1 + n · rate): a moving average only delays the drift.",
     of=equations.refreshed_optimal_logps,
-    against="the refreshes carried out: optimum, geometric mean, optimum, … in probabilities",
+    against="the refreshes in sequence: optimum, geometric mean, optimum, … in probabilities",
     wrong={
         "one reference for all": lambda ref_logps, rewards, *, beta, rate, refreshes: rlhf.optimal_logps(
             ref_logps, rewards, beta=beta
@@ -213,7 +213,7 @@ def _(refreshed, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:adaptive-kl-factor",
     "closed loop",
-    "How far the next β is from its fixed point, for a small step away from it.",
+    "The factor by which a small deviation of β from its fixed point changes per step.",
     of=equations.adaptive_kl_factor,
     against="the controller's step differentiated numerically, with a policy that is at its optimum by numerical search in β",
     tolerance=1e-6,

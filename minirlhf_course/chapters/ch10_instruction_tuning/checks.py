@@ -28,10 +28,10 @@ def _all_but_last(logps: Tensor, mask: Tensor) -> Tensor:
 @check(
     "eq:unrolled",
     "value",
-    "The loss on all turns of the assistant is the sum of the losses of as many conversations, each cut behind its "
-    "last turn.",
+    "The loss on all assistant turns is the sum of the losses of one conversation per turn, each truncated after "
+    "that turn.",
     of=language.nll,
-    against="one row for each turn, cut behind it and read by itself, with that turn alone counted",
+    against="one row for each turn, truncated after it, with only that turn in the loss",
     wrong={
         "every token marked, the user's too": lambda logps, mask: language.nll(logps, torch.ones_like(mask)),
         "the last turn only": _all_but_last,
@@ -71,7 +71,7 @@ def _split(draw: Draw) -> tuple[Tensor, tuple[int, ...]]:
 @check(
     "eq:packed-mask",
     "value",
-    "With this mask a document gathers in a packed row what it gathers alone.",
+    "With this mask a document in a packed row has the same attention output as alone.",
     of=tuning.packed_mask,
     against="attention over each document by itself",
     wrong={
@@ -114,9 +114,9 @@ def _(packed_positions, draw: Draw) -> Comparison:
 @check(
     "eq:packed-floor",
     "value",
-    "Nobody who sees the earlier documents has a lower mean loss, and Bayes' rule attains it.",
+    "No predictor that sees the earlier documents has a lower mean loss, and Bayes' rule attains it.",
     of=tuning.packed_floor,
-    against="a reader who guesses each document by Bayes' rule from those before it; all rows of documents enumerated",
+    against="a predictor that uses Bayes' rule on the earlier documents; all rows of documents enumerated",
     wrong={
         "the floor of documents read alone": lambda prior, likelihood, *, documents: exact.entropy(prior @ likelihood),
         "the kind told in advance": lambda prior, likelihood, *, documents: (prior * exact.entropy(likelihood)).sum(),
@@ -160,7 +160,7 @@ LORA_WRONG: dict[str, Any] = {
 @check(
     "eq:lora",
     "value",
-    "Adding the adapter to the weight is adding its output to the layer's.",
+    "Adding the adapter to the weight equals adding its output to the layer's output.",
     of=tuning.lora_weight,
     against="the two paths of a forward pass: W x, and A x through B",
     wrong=LORA_WRONG | {"base dropped": lambda weight, down, up, *, lora_alpha: lora_alpha / len(down) * up @ down},
@@ -262,7 +262,7 @@ def _(levels, draw: Draw) -> Comparison:
 @check(
     "eq:absmax",
     "value",
-    "Each weight becomes that product of its block's scale and a level which is nearest to it.",
+    "Each weight is replaced by the nearest product of its block's scale and a level.",
     of=tuning.absmax_quantised,
     against="for each weight, every level tried",
     wrong={
@@ -299,7 +299,7 @@ def _(quantised, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:sft-policy-gradient",
     "gradient",
-    "Imitation is REINFORCE with a reward that is larger the less the model expects the demonstration.",
+    "Imitation is REINFORCE with a reward that is larger the less probable the demonstration is.",
     of=language.nll,
     against="the policy gradient over all replies, with reward 1/π for the demonstrated one and 0 for the others",
     wrong={
@@ -330,9 +330,9 @@ DFT_WRONG: dict[str, Any] = {
 @check(
     "eq:dft",
     "value",
-    "What the tokens of one place say together is the entropy of the place.",
+    "The expected loss at a position, summed over all tokens, is the entropy of the position.",
     of=tuning.dynamic_nll,
-    against="entropy: summed over all tokens that might stand there",
+    against="the entropy of the position",
     wrong=DFT_WRONG | {"−π": lambda logps: -logps.exp()},
 )
 def _(dynamic_nll, draw: Draw) -> Comparison:
@@ -371,7 +371,7 @@ TIMES_WRONG: dict[str, Any] = {
 @check(
     "eq:sft-time",
     "value",
-    "The logit moves at the speed 1 − p.",
+    "The logit moves at speed 1 − p.",
     of=tuning.imitation_time,
     against="quadrature of dz / (1 − p)",
     wrong=TIMES_WRONG | {"of the dynamic loss": tuning.dynamic_imitation_time},
@@ -385,7 +385,7 @@ def _(time, draw: Draw) -> Comparison:
 @check(
     "eq:dft-time",
     "value",
-    "The logit moves at the speed p (1 − p).",
+    "The logit moves at speed p (1 − p).",
     of=tuning.dynamic_imitation_time,
     against="quadrature of dz / (p (1 − p))",
     wrong=TIMES_WRONG | {"of imitation": tuning.imitation_time},

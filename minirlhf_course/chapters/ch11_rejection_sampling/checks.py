@@ -52,7 +52,7 @@ def cumulative(probs: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
 @check(
     "eq:best-of-n-cdf",
     "value",
-    "The best of n is at most x where all of them are.",
+    "The maximum of n rewards is at most x if all of them are.",
     of=estimators.best_of_n_cdf,
     against="all ways to draw n responses, summed",
     wrong={
@@ -77,7 +77,7 @@ def _one_hot_of_best(probs: Tensor, rewards: Tensor, *, n: int) -> Tensor:
 @check(
     "eq:best-of-n-law",
     "step",
-    "The mass of an answer is what the distribution function of the maximum gains there.",
+    "The probability of an answer is the increase of the distribution function of the maximum at its reward.",
     of=estimators.best_of_n_distribution,
     against="the jumps of F^n at each reward, for distinct rewards",
     follows="eq:best-of-n-cdf",
@@ -100,7 +100,7 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-law",
     "value",
-    "Answers that tie share the mass of their reward in proportion to π.",
+    "Answers with equal rewards share the probability of this reward in proportion to π.",
     of=estimators.best_of_n_distribution,
     against="all ways to draw n responses, two of them tied; the first of the best is taken",
     wrong={
@@ -128,7 +128,7 @@ def _(distribution, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-density",
     "step",
-    "Spread over the quantiles it covers, F(r−) to F(r), every answer is weighted by n u^(n−1).",
+    "Over the quantiles that it covers, F(r−) to F(r), every answer has the density n u^(n−1).",
     of=estimators.best_of_n_density_ratio,
     against="the exact law, each answer's mass as the integral of the density over its quantiles",
     follows="eq:best-of-n-law",
@@ -175,9 +175,9 @@ def _(best_of_n_kl, draw: Draw) -> Comparison:
 @check(
     "eq:best-of-n-kl-bound",
     "step",
-    "The formula exceeds the exact KL by a weighted sum of KLs within the answers, none of them negative.",
+    "The formula exceeds the exact KL by a weighted sum of nonnegative KLs within the answers.",
     of=estimators.best_of_n_kl,
-    against="the exact KL plus what is lost inside each answer, by quadrature",
+    against="the exact KL plus the KL within each answer, by quadrature",
     follows="eq:best-of-n-kl",
     wrong={"log n": lambda n: math.log(n), "log n − 1": lambda n: math.log(n) - 1},
 )
@@ -205,7 +205,7 @@ def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-kl-bound",
     "value",
-    "No set of answers takes best-of-n further from its policy than the formula says.",
+    "For no set of answers is the KL of best-of-n larger than the formula.",
     of=estimators.best_of_n_kl,
     against="the exact KL of binary answers, from a coin with p = ½ (n = 4: .459356) to a fine grid",
     wrong={"log n − 1, its limit's constant taken too early": lambda n: math.log(n) - 1},
@@ -221,7 +221,7 @@ def _(best_of_n_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-win-rate",
     "value",
-    "Among n + 1 draws each is best equally often; only one of them is the opponent's.",
+    "Each of n + 1 draws is the best with equal probability, and one of them is the opponent's.",
     of=equations.best_of_n_win_rate,
     against="∫ u · n u^(n−1) du, and all ways to draw one answer against n on a fine grid",
     tolerance=1e-9,
@@ -336,8 +336,7 @@ def _matrices(draw: Draw) -> Iterator[Tensor]:
 @check(
     "eq:top-per-prompt",
     "value",
-    "In every row no reply is better, and none before it is as good; [1, 2, 1, 3, 4] in the book's example, counted "
-    "from 1.",
+    "In every row the first of the best replies; [1, 2, 1, 3, 4] in the book's example, counted from 1.",
     of=selection.select_top_per_prompt,
     against="each row searched from left to right",
     wrong={
@@ -361,7 +360,7 @@ def _(select_top_per_prompt, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:top-overall",
     "value",
-    "The k best in order; of equal ones the first; [8, 5, 14, 0, 11] in the book's example.",
+    "The k best replies in order, ties by position; [8, 5, 14, 0, 11] in the book's example.",
     of=selection.top_overall,
     against="exchange of neighbours until none is out of order",
     wrong={
@@ -386,7 +385,7 @@ def _(top_overall, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:top-k-density",
     "value",
-    "The mass of each band is the expected share of the kept replies that lie in it; kept replies are the k best of n.",
+    "The probability of each band of quantiles is its expected fraction of the kept replies, the k best of n.",
     of=equations.top_k_density_ratio,
     against="all ways to draw n of five equally likely bands of quantiles, those that meet in a band ranked in all orders, by quadrature",
     wrong={
@@ -419,7 +418,7 @@ def _(top_k_density_ratio, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-several",
     "value",
-    "The best of all draws is at most x where those of every model are.",
+    "The maximum over all draws is at most x if those of every model are.",
     of=selection.best_of_several_cdf,
     against="all ways to draw from both models, summed",
     wrong={
@@ -441,7 +440,7 @@ def _(best_of_several_cdf, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-of-n-rounds",
     "value",
-    "The best of m draws from best-of-n is best-of-nm, ties or none.",
+    "The best of m draws from best-of-n is best-of-nm, with or without ties.",
     of=estimators.best_of_n_distribution,
     against="best of n·m draws from the first model, all ways to draw them summed",
     wrong={
@@ -464,7 +463,7 @@ def _selected(draw: Draw) -> tuple[Tensor, Tensor, Tensor, int]:
 @check(
     "eq:rejection-loss",
     "value",
-    "The imitating model is asked for the best of n, as often as that is each reply.",
+    "The expected negative log-likelihood of the best of n.",
     of=equations.rejection_loss,
     against="−log π_θ of the first best one, averaged over all ways to draw n replies",
     wrong={
@@ -486,8 +485,7 @@ def _(rejection_loss, draw: Draw) -> Comparison:
 @check(
     "eq:rejection-loss",
     "minimum",
-    "What the loss has above the entropy of best-of-n is a KL: 0 if the model has become best-of-n, and positive "
-    "otherwise.",
+    "The loss minus the entropy of best-of-n is a KL: 0 if the model is best-of-n, and positive otherwise.",
     of=equations.rejection_loss,
     against="the entropy of best-of-n plus its KL to the imitating model, by enumeration",
     wrong={
@@ -507,8 +505,7 @@ def _(rejection_loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:rejection-gradient",
     "gradient",
-    "At the policy that was sampled from, imitating the best of n is a policy gradient whose advantage depends on "
-    "the rank alone.",
+    "At the sampling policy, imitating the best of n is a policy gradient whose advantage depends on the rank only.",
     of=equations.rejection_loss,
     against="the policy gradient Σ π (π_n/π − 1) ∇log π, summed over the replies",
     wrong={

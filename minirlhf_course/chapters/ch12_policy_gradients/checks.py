@@ -53,7 +53,7 @@ def _(reinforce, draw: Draw) -> Comparison:
 @check(
     "eq:ptx",
     "expected gradient",
-    "Averaged over texts, the gradient pulls the policy to their distribution, by the KL that covers all of it.",
+    "The gradient of the pretraining term is that of the forward KL from the texts to the policy.",
     of=pg.pretraining,
     against="−γ ∇KL(texts‖π) over every response",
     wrong={
@@ -79,7 +79,7 @@ def _(pretraining, draw: Draw) -> Comparison:
 @check(
     "eq:token-advantage",
     "value",
-    "With the same advantage on every token the objectives of its tokens add up to A·log π(y); rows are prompt-major.",
+    "With one advantage for all tokens the objectives of the tokens sum to A·log π(y); rows are prompt-major.",
     of=adv.broadcast_to_tokens,
     against="reward times log-probability of the whole response, by enumeration",
     wrong={
@@ -101,7 +101,7 @@ def _(broadcast_to_tokens, draw: Draw) -> Comparison:
 @check(
     "eq:reinforce-advantage",
     "expected gradient",
-    "The reward itself as advantage gives the true gradient on average.",
+    "With the reward as advantage the expected gradient is the true gradient.",
     of=adv.raw_reward,
     against="∇J over every pair of responses",
     wrong={
@@ -118,7 +118,7 @@ def _(raw_reward, draw: Draw) -> Comparison:
 @check(
     "eq:batch-baseline",
     "expected gradient",
-    "A batch mean that includes the own reward shrinks the expected gradient by (N − 1)/N.",
+    "A batch mean that includes the own reward scales the expected gradient by (N − 1)/N.",
     of=adv.batch_center,
     against="(N − 1)/N · ∇J over every batch of three responses",
     wrong={
@@ -141,7 +141,7 @@ def _(batch_center, draw: Draw) -> Comparison:
 @check(
     "eq:remax-advantage",
     "expected gradient",
-    "The greedy response is no sample, so subtracting its reward leaves the expected gradient as it is.",
+    "The greedy response is not sampled, so subtracting its reward does not change the expected gradient.",
     of=adv.remax,
     against="∇J over every pair of responses",
     wrong={
@@ -162,7 +162,7 @@ def _(remax, draw: Draw) -> Comparison:
 @check(
     "eq:remax-advantage",
     "value",
-    "Each graded response gets what it earns above the most probable response to its prompt, which itself gets 0.",
+    "Each graded response gets its reward minus that of the most probable response to its prompt.",
     of=adv.remax,
     against="the most probable response of an enumerable model, prompt by prompt",
     wrong={
@@ -185,7 +185,7 @@ def _(remax, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reinforce-pp-advantage",
     "value",
-    "One mean and one deviation for the whole batch; what is not valid counts nowhere.",
+    "One mean and one deviation for the whole batch; invalid rewards are excluded.",
     of=adv.batch_zscore,
     against="mean and standard deviation of the list of valid rewards (Python's statistics)",
     wrong={
@@ -211,7 +211,7 @@ def _(batch_zscore, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:whitening",
     "value",
-    "Over the sampled tokens the variance becomes var/(var + ε), nearly 1, and the mean 0, or what it was with "
+    "Over the sampled tokens the variance becomes var/(var + ε), nearly 1, and the mean 0, or unchanged with "
     "shift_mean=False.",
     of=adv.whiten,
     against="mean and variance of the list of sampled tokens (Python's statistics)",
@@ -267,7 +267,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
 @check(
     "eq:rloo-advantage",
     "expected gradient",
-    "The mean of the others is independent of the own response: the expected gradient is the true one.",
+    "The mean of the others is independent of the own response, so the expected gradient is the true one.",
     of=adv.leave_one_out,
     against="∇J over every group of three responses",
     wrong={
@@ -288,7 +288,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
 @check(
     "eq:policy-ratio",
     "value",
-    "Weighted by ρ, an average over samples of π_old is the average under π: Σ π_old ρ f = Σ π f.",
+    "Weighted by ρ, the expectation under π_old is that under π: Σ π_old ρ f = Σ π f.",
     of=pg.policy_ratio,
     against="expectation under π, summed over the vocabulary",
     wrong={
@@ -345,7 +345,7 @@ def _ppo(**changed):
 @check(
     "eq:ppo-clip",
     "value",
-    "Good actions earn at most (1 + ε_high)A, bad ones at most (1 − ε)A, and never less than δA.",
+    "The objective of good actions is at most (1 + ε_high)A, that of bad ones at most (1 − ε)A and at least δA.",
     of=pg.ppo_clip,
     against="the cases of the sign of A and the place of ρ, written out",
     wrong={
@@ -363,7 +363,7 @@ def _(ppo_clip, draw: Draw) -> Comparison:
 @check(
     "eq:ppo-clip-gradient",
     "gradient",
-    "ρA·∇log π where the clip is idle, exactly 0 where it is active: in each of the six cases, and beyond δ.",
+    "ρA·∇log π where the clip is inactive, exactly 0 where it is active: in each of the six cases, and beyond δ.",
     of=pg.ppo_clip,
     against="finite differences of the cases",
     wrong={
@@ -410,7 +410,7 @@ def _(ppo_clip, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:ppo-no-clip",
     "limit",
-    "For ε → ∞ the clip disappears: ρA, the importance-weighted policy gradient.",
+    "For ε → ∞ the clip has no effect: ρA, the importance-weighted policy gradient.",
     of=pg.ppo_clip,
     against="probability ratio times advantage, from the probabilities",
     wrong={
@@ -434,7 +434,7 @@ chain(
 @check(
     "eq:ppo-penalty",
     "expected value",
-    "Under π_old the penalty averages to β·KL(π_old‖π).",
+    "The expectation of the penalty under π_old is β·KL(π_old‖π).",
     of=pg.ppo_penalty,
     against="Σ π A − β KL(π_old‖π) over the vocabulary",
     wrong={

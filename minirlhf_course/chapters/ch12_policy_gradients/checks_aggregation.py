@@ -42,8 +42,7 @@ def _dropped(rule, batch, value) -> Iterator[Comparison]:
 @check(
     "eq:sequence-mean",
     "value",
-    "Mean over responses of the mean over tokens; with dropped rows, the rule on the rows that are left (or divided "
-    "by all).",
+    "Mean over responses of the mean over tokens; rows without tokens are excluded (or counted in the divisor).",
     of=agg.sequence_mean,
     against="mean of the rows' means, from lists",
     wrong={
@@ -63,7 +62,7 @@ def _(sequence_mean, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:length-bias",
     "expected gradient",
-    "With group-centred rewards the mean per response does not climb J: it weighs each response by 1/|y|.",
+    "With group-centred rewards the mean per response does not follow ∇J: each response is weighted by 1/|y|.",
     of=agg.sequence_mean,
     against="(G − 1)/G · (∇E[r/|y|] − J·∇E[1/|y|]) over every response",
     wrong={
@@ -91,7 +90,8 @@ def _(sequence_mean, draw: Draw) -> Comparison:
 @check(
     "eq:token-mean",
     "value",
-    "Every token of the batch counts the same: the sequence mean with each row weighted by its share of the tokens.",
+    "Every token of the batch has the same weight: the sequence mean with each row weighted by its fraction of "
+    "the tokens.",
     of=agg.token_mean,
     against="mean of all tokens in one list; the means of the rows weighted by their lengths",
     wrong={
@@ -112,9 +112,11 @@ def _(token_mean, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:fixed-length",
     "value",
-    "A divisor that no response can change: the token mean times (tokens in the batch)/(rows · budget).",
+    "A divisor that does not depend on the responses: the token mean times (tokens in the batch)/(rows · budget).",
     of=agg.fixed_length,
-    against="sum of all tokens over rows times budget, from lists; the token mean times the used share of the budget",
+    against=(
+        "sum of all tokens over rows times budget, from lists; the token mean times the used fraction of the budget"
+    ),
     wrong={
         "divided by the tokens": lambda mask, *, max_completion_length, **o: agg.token_mean(mask, **o),
         "divided by the longest row": lambda mask, *, max_completion_length, **o: agg.fixed_length(
@@ -165,8 +167,8 @@ chain(
 @check(
     "eq:aggregate",
     "split",
-    "Weights come from the whole batch, so micro-batches of one row add up to the batch: no accumulation can change "
-    "the loss.",
+    "Weights come from the whole batch, so micro-batches of one row sum to the batch: gradient accumulation does "
+    "not change the loss.",
     of=agg.aggregate,
     against="mean of all tokens in one list",
     wrong={
@@ -188,7 +190,7 @@ def _(aggregate, draw: Draw) -> Comparison:
 @check(
     "eq:aggregate",
     "one value per sequence",
-    "A (B, 1) objective weighs as much as all tokens of its row together.",
+    "A (B, 1) objective has the weight of all tokens of its row together.",
     of=agg.aggregate,
     against="mean of the sequences' values",
     wrong={

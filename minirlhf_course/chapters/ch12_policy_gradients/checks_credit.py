@@ -22,7 +22,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 @check(
     "eq:decision-noise",
     "value",
-    "What a token does itself, and the weighted sum of what all others do, over the squared gradient.",
+    "The variance from a token's own sampling and from the weighted sum of all others, over the squared gradient.",
     of=decision_noise,
     against="mean and variance of the estimate, summed over every reply",
     wrong={
@@ -114,7 +114,7 @@ def _two_policies(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 @check(
     "eq:sequence-importance-weight",
     "expected value",
-    "Replies of μ, weighted, are as good as samples of min(π_old, Cμ); what stands behind the mask does not count.",
+    "Weighted replies of μ have the expectation of min(π_old, Cμ); masked tokens do not count.",
     of=off_policy.sequence_importance_weight,
     against="Σ min(π_old(y), Cμ(y)) f(y) over all replies",
     wrong={
@@ -152,9 +152,9 @@ def _masked(old: Tensor, mu: Tensor, mask: Tensor, low: float, high: float, othe
 @check(
     "eq:masked-importance-weight",
     "expected value",
-    "Samples of μ, weighted, see π_old where 1/C' ≤ π_old/μ ≤ C, and nothing elsewhere.",
+    "Weighted samples of μ have the expectation under π_old on tokens with 1/C' ≤ π_old/μ ≤ C, and 0 elsewhere.",
     of=off_policy.masked_importance_weight,
-    against="Σ π_old f over the tokens on which the policies agree well enough",
+    against="Σ π_old f over the tokens in which the ratio is within the bounds",
     wrong={
         "cut instead of dropped": lambda old, mu, mask, *, importance_sampling_cap, importance_sampling_floor: (
             pg.policy_ratio(old, mu, mask).clamp(importance_sampling_floor, importance_sampling_cap)

@@ -27,8 +27,7 @@ def _shaped(rewards, logps, ref_logps, mask, *, beta, estimator, sign=-1.0, wher
 @check(
     "eq:kl-shaped-rewards",
     "expected return",
-    "Whichever unbiased estimator charges the tokens, the rewards of a response sum on average to the objective of "
-    "RLHF.",
+    "With any unbiased estimator as the penalty of the tokens, the expected return is the objective of RLHF.",
     of=shaping.kl_shaped_token_rewards,
     against="E[r] − β KL(π‖π_ref) over every response",
     wrong={
@@ -61,8 +60,8 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kl-shaped-rewards",
     "expected gradient",
-    "REINFORCE with the rewards still to come as credit climbs E[r] − β KL: the charge may be treated as a plain "
-    "reward.",
+    "REINFORCE with returns-to-go that include the penalties has the gradient of E[r] − β KL: the penalty may be "
+    "treated as reward.",
     of=shaping.kl_shaped_token_rewards,
     against="∇(E[r] − β KL(π‖π_ref)) over every response",
     wrong={
@@ -87,9 +86,9 @@ def _(kl_shaped_token_rewards, draw: Draw) -> Comparison:
 @check(
     "eq:missing-eos",
     "expected value",
-    "The penalty costs the policy its probability of being cut off, nothing else.",
+    "The penalty lowers the objective by penalty times the probability of truncation.",
     of=shaping.missing_eos_penalty,
-    against="E[r] − penalty · P(cut off) over every response",
+    against="E[r] − penalty · P(truncated) over every response",
     wrong={
         "finished responses punished": lambda r, done, *, penalty: r - penalty * done,
         "reward replaced": lambda r, done, *, penalty: torch.where(done, r, -penalty),
@@ -107,7 +106,7 @@ def _(missing_eos_penalty, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:length-penalty",
     "expected value",
-    "Each token that is written costs α.",
+    "The expected penalty is α per expected token.",
     of=shaping.length_penalty,
     against="E[r] − α Σ_t P(at least t tokens)",
     wrong={
@@ -131,7 +130,7 @@ def _(length_penalty, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:value-mse",
     "gradient",
-    "On average the gradient is V − E[R]: the loss is smallest where the value is the expected return.",
+    "The expected gradient is V − E[R]: the loss is smallest if the value is the expected return.",
     of=value_losses.value_mse,
     against="V − E[R] over a distribution of returns",
     wrong={
@@ -183,7 +182,7 @@ VALUE_WRONG = {
 @check(
     "eq:value-clip",
     "value",
-    "The squared error, or that of the value stopped at the edge of the range, whichever is larger.",
+    "The larger of the squared error and the squared error of the clipped value.",
     of=value_losses.value_clip,
     against="the cases, written out",
     wrong=VALUE_WRONG,
@@ -198,7 +197,7 @@ def _(value_clip, draw: Draw) -> Comparison:
 @check(
     "eq:value-clip",
     "gradient",
-    "0 once the value has moved more than c towards its target, V − R where it moved away or past it.",
+    "0 if the value has moved more than c towards its target, V − R otherwise.",
     of=value_losses.value_clip,
     against="finite differences of the cases",
     wrong=VALUE_WRONG,
@@ -222,9 +221,9 @@ def _(value_clip, draw: Draw) -> Comparison:
 @check(
     "eq:clip-fraction",
     "value",
-    "The clip fraction is the share of sampled tokens whose gradient is 0.",
+    "The clip fraction is the fraction of sampled tokens whose gradient is 0.",
     of=diagnostics.clip_fraction,
-    against="share of the tokens to which PPO's objective gives no gradient",
+    against="the fraction of tokens for which PPO's objective has no gradient",
     wrong={
         "every ratio outside the interval counted": lambda logps, old, a, mask, **o: (
             ((pg.policy_ratio(logps, old, mask) - 1).abs() > o["epsilon"])[mask].double().mean()
@@ -250,7 +249,7 @@ def _(clip_fraction, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:approx-kl",
     "expected value",
-    "Averaged over tokens that π_old draws (here uniformly), it is KL(π_old‖π).",
+    "Its expectation over tokens of π_old (here uniform) is KL(π_old‖π).",
     of=diagnostics.approx_kl,
     against="KL(π_old‖π) summed over the vocabulary",
     wrong={
@@ -271,7 +270,7 @@ def _(approx_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:explained-variance",
     "value",
-    "The share of the returns' variance that the values account for: 1 if they foretell every return up to a "
+    "The fraction of the returns' variance that the values explain: 1 if they predict every return up to a "
     "constant, 0 for a constant.",
     of=diagnostics.explained_variance,
     against="variances of the lists of sampled tokens (Python's statistics)",
@@ -307,8 +306,8 @@ def _(explained_variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:truncated-importance-weight",
     "expected value",
-    "Samples of μ, weighted, are as good as samples of min(π_old, Cμ): exact but for what μ under-sampled by more "
-    "than C.",
+    "Weighted samples of μ have the expectation under min(π_old, Cμ): exact except for tokens that μ "
+    "under-samples by more than C.",
     of=off_policy.truncated_importance_weight,
     against="Σ min(π_old, Cμ) f over the vocabulary",
     wrong={
@@ -334,7 +333,7 @@ def _(truncated_importance_weight, draw: Draw) -> Comparison:
 @check(
     "eq:truncated-importance-weight",
     "gradient",
-    "The weight is data: multiplied by log π it scales the gradient and adds none of its own.",
+    "The weight has no gradient: multiplied by log π it only scales the gradient.",
     of=off_policy.truncated_importance_weight,
     against="no derivative by the log-probabilities",
     wrong={

@@ -69,7 +69,7 @@ def _(group_center, draw: Draw) -> Comparison:
 @check(
     "eq:drgrpo-advantage",
     "expected gradient",
-    "The own reward in the mean costs the factor (G − 1)/G, nothing else: the direction is the true gradient.",
+    "The own reward in the mean scales the expected gradient by (G − 1)/G; its direction is the true gradient.",
     of=adv.group_center,
     against="(G − 1)/G · ∇J over every group of three completions",
     wrong={
@@ -179,8 +179,8 @@ def _weight_of_prompt(rate: float, size: int, weight: Callable[[float], float]) 
 @check(
     "eq:difficulty-bias",
     "expected gradient",
-    "With rewards 0 and 1 the deviation leaves the direction of a prompt's gradient and multiplies it by a weight "
-    "of its pass rate.",
+    "For rewards 0 and 1 the division by the deviation multiplies a prompt's gradient by a weight that depends "
+    "on its pass rate.",
     of=adv.group_zscore,
     against="∇p times a binomial sum over the successes of the others",
     wrong={
@@ -201,7 +201,7 @@ def _(group_zscore, draw: Draw) -> Comparison:
 @check(
     "eq:lite-ppo-advantage",
     "value",
-    "Centred in the group, scaled by the spread of the rewards of the whole batch.",
+    "Centred within the group, divided by the deviation of all rewards of the batch.",
     of=adv.lite_ppo,
     against="mean of each list, standard deviation of all rewards in one list (Python's statistics)",
     wrong={
@@ -222,7 +222,7 @@ def _(lite_ppo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reinforce-pp-baseline",
     "value",
-    "Centred in the group, scaled by the spread of what is left in the batch.",
+    "Centred within the group, divided by the deviation of all centred rewards of the batch.",
     of=adv.reinforce_pp_baseline,
     against="standard deviation of the list of all centred rewards (Python's statistics)",
     wrong={
@@ -243,8 +243,8 @@ def _(reinforce_pp_baseline, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:grpo-process",
     "value",
-    "Each token gets the normalised rewards of its own and all later steps; the steps of the whole group are "
-    "normalised together.",
+    "The advantage of a token is the sum of the normalised rewards of its own and all later steps; the steps of "
+    "a whole group are normalised together.",
     of=adv.process_zscore,
     against="the normalised rewards of later steps added up token by token",
     wrong={
@@ -281,7 +281,7 @@ def _(process_zscore, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pass-rate-weighting",
     "expected gradient",
-    "w(p̂)(r − p̂) changes how much a prompt counts, never the direction of its gradient.",
+    "w(p̂)(r − p̂) changes the weight of a prompt, not the direction of its gradient.",
     of=difficulty.pass_rate_weighting,
     against="∇p times a binomial sum over the successes of the others",
     wrong={
@@ -304,7 +304,7 @@ def _(pass_rate_weighting, draw: Draw) -> Comparison:
 @check(
     "eq:maxrl-advantage",
     "expected gradient",
-    "With G samples MaxRL climbs the expansion of log p cut off after G − 1 terms.",
+    "With G samples MaxRL follows the gradient of the expansion of log p truncated after G − 1 terms.",
     of=difficulty.maxrl,
     against="gradient of −Σ_{k<G} (1 − p)^k / k, p summed over every completion",
     wrong={
@@ -323,8 +323,7 @@ def _(maxrl, draw: Draw) -> Comparison:
 @check(
     "eq:pass-rate-weighting",
     "value",
-    "Groups of equal rewards get 0 and never reach the weight, whatever it is there; a reward at the mean gets 0, "
-    "its group does not.",
+    "Each group gets w(mean)·(r − mean); groups of equal rewards get 0, whatever the weight function is there.",
     of=difficulty.pass_rate_weighting,
     against="w(mean)·(r − mean) of each list",
     wrong={
@@ -376,10 +375,10 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bnpo-advantage",
     "fitted",
-    "Without a shape it takes that of the pass rates of all groups with at least two graded completions; "
+    "Without a shape it uses that of the pass rates of all groups with at least two graded completions; "
     "zero-variance groups get 0.",
     of=difficulty.bnpo,
-    against="the Beta density, from gamma functions, of the shape of the groups that count",
+    against="the Beta density, from gamma functions, with the shape of these groups",
     wrong={
         "shape of GRPO": lambda r, valid: difficulty.bnpo(r, valid, shape=(1.5, 1.5)),
         "invalid rewards counted as 0": lambda r, valid: difficulty.bnpo(torch.where(valid, r, 0.0)),
@@ -408,10 +407,10 @@ def _(bnpo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bnpo-shape",
     "optimality",
-    "For pass rates from Beta(a, b) the variance is stationary at (1 + a/3, 1 + b/3); rates that fit no Beta "
-    "reweight nothing.",
+    "For pass rates from Beta(a, b) the variance is stationary at (1 + a/3, 1 + b/3); pass rates that fit no "
+    "Beta distribution get equal weights.",
     of=difficulty.bnpo_shape,
-    against="no slope of the gradient's variance ∫ p(1 − p) Beta(p; a, b)/Beta(p; α, β)² dp",
+    against="derivative 0 of the gradient's variance ∫ p(1 − p) Beta(p; a, b)/Beta(p; α, β)² dp",
     wrong={
         "the fitted Beta itself": lambda rates: tuple(3 * (x - 1) for x in difficulty.bnpo_shape(rates)),
         "GRPO's shape": lambda rates: (1.5, 1.5),
@@ -460,9 +459,9 @@ def _(nonzero_variance_groups, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:dead-group",
     "value",
-    "p^G + (1 − p)^G is the probability that a group carries no gradient.",
+    "p^G + (1 − p)^G is the probability that all rewards of a group are equal.",
     of=difficulty.zero_variance_group_probability,
-    against="chance of the groups of outcomes whose advantages are all 0, listed",
+    against="the probability of the groups of outcomes whose advantages are all 0, enumerated",
     wrong={
         "all solved only": lambda p, *, num_generations: p**num_generations,
         "chance that the group lives": lambda p, *, num_generations: (
@@ -485,7 +484,7 @@ def _(zero_variance_group_probability, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gfpo-filter",
     "value",
-    "Of all subsets of k valid completions the one with the best scores is kept, the earliest of equals.",
+    "The subset of k valid completions with the largest total score is kept; ties by position.",
     of=difficulty.gfpo_filter,
     against="the subset with the largest total score among all subsets",
     wrong={

@@ -15,10 +15,10 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:most-uncertain",
     "value",
-    "A fifth of the batch's tokens, wherever they stand, has all the weight; with the token mean each of them the "
-    "same.",
+    "The fifth of the batch's tokens with the highest entropy has all the weight; with the token mean each of "
+    "them has the same weight.",
     of=aggregation.high_entropy_weights,
-    against="the tokens of the batch in one sorted list, of which the first part shares the weights",
+    against="the tokens of the batch in one sorted list, of which the first fifth shares the weights",
     wrong={
         "the least uncertain": lambda w, h, mask, **o: aggregation.high_entropy_weights(w, -h, mask, **o),
         "the others' weights are lost": lambda w, h, mask, **o: (
@@ -56,7 +56,7 @@ def _(high_entropy_weights, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:token-covariance",
     "value",
-    "(log π − its mean)(A − its mean) over the batch's tokens, padding left out.",
+    "(log π − its mean)(A − its mean) over the batch's tokens, without padding.",
     of=equations.token_covariances,
     against="the products of differences, token by token in plain Python; their mean is the covariance",
     wrong={

@@ -109,11 +109,11 @@ chain("grpo", "From GRPO's advantage to its objective", ["eq:grpo-advantage", "e
 @check(
     "eq:length-drift",
     "expected gradient",
-    "With a mean per completion and rewards that do not depend on length, right completions move by p(1 − "
-    "p)∇E[1/|y|] and wrong ones by minus that.",
+    "With a mean per completion and rewards that do not depend on length, correct completions have the gradient "
+    "p(1 − p)∇E[1/|y|], wrong ones minus it. | P(class)·(advantage of the class)·derivative of Σ P(length",
     of=expected_step,
     follows="eq:length-bias",
-    against="P(class)·(advantage of the class)·the slope of Σ P(length | class)/length, by finite differences",
+    against="class)/length, by finite differences",
     tolerance=1e-8,
     wrong={
         "sum over the tokens": lambda policy, **o: expected_step(policy, **o | {"per_token_mean": False}),
@@ -175,9 +175,10 @@ def _batch_variance(logits: Tensor, features: Tensor, rewards: Tensor, *, prompt
 @check(
     "eq:group-size",
     "value",
-    "Three prompts of three answers with shared parameters: the prompts' own part is divided by P, the rest by P·G.",
+    "The variance of prompts is divided by P, the variance within prompts by P·G: for three prompts of three "
+    "answers with shared parameters.",
     of=equations.group_gradient_variance,
-    against="the variance over every batch of prompts and every group, listed",
+    against="the variance over every batch of prompts and every group, enumerated",
     wrong={
         "prompts counted as completions": lambda v, s, w, *, num_prompts, num_generations: (
             equations.group_gradient_variance(
@@ -212,10 +213,10 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:best-group-size",
     "minimum",
-    "G·V + S + W/(G − 1) is least at 1 + √(W/V).",
+    "G·V + S + W/(G − 1) is smallest at 1 + √(W/V).",
     of=equations.best_group_size,
     follows="eq:group-size",
-    against="the group size at which the variance begins to rise, by bisection, P·G fixed",
+    against="the group size at which the variance begins to rise for fixed P·G, by bisection",
     tolerance=1e-6,
     wrong={
         "one less": lambda v, w: equations.best_group_size(v, w) - 1,
@@ -250,7 +251,7 @@ chain(
 @check(
     "eq:entropy-covariance",
     "derivative",
-    "The slope of H(θ + η ∇E_π[A]) at η = 0 is −Cov_π(log π, π A), if A has mean 0 under π.",
+    "The derivative of H(θ + η ∇E_π[A]) at η = 0 is −Cov_π(log π, π A), if A has mean 0 under π.",
     of=equations.entropy_rate,
     against="derivative of the entropy along one policy-gradient step, by automatic differentiation",
     wrong={
@@ -289,7 +290,7 @@ def _integral(f: Callable[[Tensor], Tensor], points: int = 4000) -> float:
 @check(
     "eq:bnpo-variance",
     "value",
-    "∫ p(1 − p) Beta(p; a, b)/Beta(p; u, v)² dp is a quotient of Beta functions.",
+    "∫ p(1 − p) Beta(p; a, b)/Beta(p; u, v)² dp is a ratio of Beta functions.",
     of=equations.bnpo_variance,
     against="the integral, by quadrature",
     tolerance=1e-7,
@@ -321,7 +322,7 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bnpo-shape",
     "minimum",
-    "No shape around (1 + a/3, 1 + b/3) has a smaller variance: a minimum, since the logarithm of a Beta function "
+    "No shape near (1 + a/3, 1 + b/3) has a smaller variance: a minimum, since the logarithm of a Beta function "
     "is convex.",
     of=difficulty.bnpo_shape,
     against="the variance at shapes around it is larger",

@@ -33,8 +33,8 @@ def _float64(values: object) -> Tensor:
 @check(
     "eq:clip-higher",
     "threshold",
-    "A good token has a gradient until its probability is π_old(1 + ε_high): little room for a rare token, more "
-    "than 1 for a frequent one.",
+    "A token with positive advantage has a gradient until its probability is π_old(1 + ε_high): a small absolute "
+    "change for a rare token.",
     of=pg.ppo_clip,
     against="probability at which the derivative becomes 0, by bisection, is π_old(1 + ε_high)",
     wrong={
@@ -63,7 +63,7 @@ def _(ppo_clip, draw: Draw) -> Comparison:
 @check(
     "eq:dapo-overlong",
     "value",
-    "Free up to L − c tokens, then 1/c for each token up to L, never more than 1.",
+    "0 up to L − c tokens, then 1/c for each token up to L, at most 1 in all.",
     of=shaping.soft_overlong,
     against="−1/c for every token inside the last c tokens of the budget, counted one by one",
     wrong={
@@ -165,9 +165,9 @@ def _unrooted_gspo(logps, old, a, mask, *, epsilon, epsilon_high):
 @check(
     "eq:gspo-objective",
     "value",
-    "Each completion earns s·A, with s stopped at the edge of the range on the side that A asks for.",
+    "Each completion contributes s·A, with s clipped in the direction in which A would move it.",
     of=pg.gspo,
-    against="the cases of the sign of A and the place of s, written out",
+    against="the cases of the sign of A and the position of s, written out",
     wrong={
         "one ratio per token": _token_clip_mean,
         "ratio without its root": _unrooted_gspo,
@@ -188,7 +188,8 @@ def _(gspo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gspo-gradient",
     "gradient",
-    "The gradient is REINFORCE's with the sequence ratio: every token of a completion has the same weight s·A/|y|.",
+    "The gradient is that of REINFORCE with the sequence ratio: every token of a completion has the same weight "
+    "s·A/|y|.",
     of=pg.gspo,
     against="s·A/|y| on each token of a completion that is not clipped, 0 on the others",
     wrong={
@@ -217,7 +218,7 @@ def _attached_gspo_token(logps, old, a, mask, **options):
 @check(
     "eq:gspo-token",
     "value and gradient",
-    "With one advantage per completion and the mean over its tokens, GSPO-token is GSPO, in value and gradient.",
+    "With one advantage per completion and the mean over its tokens, GSPO-token equals GSPO in value and gradient.",
     of=pg.gspo_token,
     against="GSPO from the probabilities of whole completions, differentiated by the table",
     wrong={
@@ -241,9 +242,9 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gspo-token",
     "clip",
-    "All tokens of a completion are clipped or none: each has the value of GSPO and, where it is clipped, no gradient.",
+    "All tokens of a completion are clipped or none: each has the value of GSPO and, if clipped, no gradient.",
     of=pg.gspo_token,
-    against="the cases of the sign of A and the place of s, on every token",
+    against="the cases of the sign of A and the position of s, on every token",
     wrong={
         "ratio of the token": pg.ppo_clip,
         "never clipped": lambda *a, **_: pg.gspo_token(*a, epsilon=1e6),
@@ -269,7 +270,7 @@ def _(gspo_token, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:luspo",
     "gradient",
-    "The gradient of the plain sum of GSPO-token: a token weighs s·A, in a long completion as in a short one.",
+    "The gradient of the sum over the tokens of GSPO-token: a token has the weight s·A, whatever the length.",
     of=pg.luspo,
     against="s·A on each token of a completion that is not clipped, whatever its length",
     wrong={
@@ -308,7 +309,7 @@ chain(
 @check(
     "eq:cispo",
     "gradient",
-    "The weight is stopped at 1 + ε_high, the gradient never: REINFORCE with a bounded importance weight.",
+    "The weight is bounded by 1 + ε_high and every token keeps a gradient: REINFORCE with a bounded importance weight.",
     of=pg.cispo,
     against="min(ρ, 1 + ε_high)·A on every token, from the cases",
     wrong={
@@ -329,9 +330,9 @@ def _(cispo, draw: Draw) -> Comparison:
 @check(
     "eq:cispo",
     "lower bound",
-    "With ε the weight is kept in [1 − ε, 1 + ε_high].",
+    "With ε the weight is clipped to [1 − ε, 1 + ε_high].",
     of=pg.cispo,
-    against="the cases, with ρ also kept above 1 − ε",
+    against="the cases, with ρ also bounded below by 1 − ε",
     wrong={
         "no lower bound": lambda *a, epsilon, epsilon_high: pg.cispo(*a, epsilon_high=epsilon_high),
         "symmetric": lambda *a, epsilon, epsilon_high: pg.cispo(*a, epsilon=epsilon, epsilon_high=epsilon),
@@ -354,7 +355,7 @@ def _temperatures(draw: Draw) -> dict[str, float]:
 @check(
     "eq:sapo",
     "gradient",
-    "The gradient of ρA times a gate that is 1 at ρ = 1 and fades with τ|ρ − 1|; it is never 0.",
+    "The gradient of ρA times a gate that is 1 at ρ = 1 and decreases with τ|ρ − 1|, never to 0.",
     of=pg.sapo,
     against="ρA/cosh²(τ(ρ − 1)/2), from the cases",
     wrong={
@@ -410,7 +411,7 @@ def _gmpo_clip_after(logps, old, a, mask, *, epsilon, epsilon_high):
 @check(
     "eq:gmpo",
     "value and gradient",
-    "A·(Π ρ̂)^(1/|y|), each ρ̂ stopped at e^ε_high where A > 0 and at e^−ε where A < 0.",
+    "A·(Π ρ̂)^(1/|y|), where each ρ̂ is bounded by e^ε_high if A > 0 and by e^−ε if A < 0.",
     of=pg.gmpo,
     against="|y|-th root of the product of the clipped ratios, by plain Python, and its finite differences",
     wrong={
@@ -453,7 +454,7 @@ def _(gmpo, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:off-policy-mask",
     "value",
-    "Only a completion with a negative advantage that π has made less likely by more than δ per token is dropped.",
+    "Only a completion with a negative advantage whose log-probability fell by more than δ per token is masked.",
     of=off_policy.off_policy_keep,
     against="geometric mean of the quotients π/μ of each completion against e^−δ",
     wrong={
@@ -518,7 +519,7 @@ def _vespo_shape(draw: Draw) -> dict[str, float]:
 
 @check(
     "eq:vespo",
-    "gradient", "Every token of a completion has the factor φ(w)·A, w the completion's exact ratio; on fresh samples that is "
+    "gradient", "Every token of a completion has the weight φ(w)·A, w the completion's exact ratio; on fresh samples that is "
     "REINFORCE.",
     of=pg.vespo,
     against="w^k e^(λ(1 − w))·A from the completions' own ratios",
@@ -580,7 +581,7 @@ def _(cispo, draw: Draw) -> Comparison:
 @check(
     "eq:sapo",
     "per sequence",
-    "The gate closes for a whole completion, by its geometric mean of ratios.",
+    "The gate depends on the geometric mean of a completion's ratios.",
     of=pg.sapo,
     against="sA/cosh²(τ(s − 1)/2)/|y| on every token of the mean over the completion",
     wrong={
@@ -602,7 +603,7 @@ def _(sapo, draw: Draw) -> Comparison:
 @check(
     "eq:gspo-objective",
     "two-sided",
-    "With A < 0 a completion earns at least δ·A; with A > 0 δ changes nothing.",
+    "If A < 0 the objective of a completion is at least δ·A; if A > 0 δ has no effect.",
     of=pg.gspo,
     against="the cases of s and A, written out",
     wrong={

@@ -58,7 +58,7 @@ chain(
 @check(
     "eq:dpo-reparameterisation",
     "step",
-    "Solving the optimum for the reward gives back the reward that was maximised.",
+    "Solving the optimum for the reward gives the reward that was maximised.",
     of=pl.reward_of_optimum,
     against="the optimum found by numerical maximisation, Z by summation",
     tolerance=1e-8,
@@ -79,9 +79,9 @@ def _(reward_of_optimum, draw):
 @check(
     "eq:dpo-cancellation",
     "step",
-    "Whatever log Z is, Bradley–Terry on r = β log(π/π_ref) + β log Z is σ(βh).",
+    "For any log Z, Bradley–Terry on r = β log(π/π_ref) + β log Z is σ(βh).",
     of=pl.preference_probability,
-    against="Bradley–Terry on the rewards of the step before, exponentials written out",
+    against="Bradley–Terry on the rewards of the previous step, exponentials written out",
     follows="eq:dpo-reparameterisation",
     wrong={
         "reference forgotten": lambda pair, *, beta: torch.sigmoid(beta * (pair.chosen - pair.rejected)),
@@ -100,10 +100,10 @@ def _(preference_probability, draw):
 @check(
     "eq:dpo-likelihood",
     "step",
-    "The expected log-likelihood of labels p(y_i ≻ y_j) is stationary at any policy whose implicit rewards gave the "
-    "labels.",
+    "The expected log-likelihood of labels p(y_i ≻ y_j) is stationary at any policy whose implicit rewards "
+    "generated the labels.",
     of=pl.preference_probability,
-    against="labels drawn by Bradley–Terry, all pairs weighed",
+    against="labels from Bradley–Terry, over all weighted pairs",
     follows="eq:dpo-cancellation",
     wrong={
         "reference forgotten": lambda pair, *, beta: torch.sigmoid(beta * (pair.chosen - pair.rejected)),
@@ -150,7 +150,7 @@ def _(dpo, draw):
 @check(
     "eq:dpo",
     "start",
-    "Before the first step, where the policy is the reference, the loss of every pair is ln 2 for every β.",
+    "Before the first step, when the policy is the reference, the loss of every pair is ln 2 for every β.",
     of=pl.dpo,
     against="ln 2",
     wrong={
@@ -167,8 +167,8 @@ def _(dpo, draw):
 @check(
     "eq:dpo",
     "minimiser",
-    "With labels from Bradley–Terry the policy of least DPO loss is the optimum of E[r] − β KL; both are found "
-    "numerically.",
+    "With labels from Bradley–Terry the policy with the smallest DPO loss is the optimum of E[r] − β KL; both "
+    "are found numerically.",
     of=pl.dpo,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -247,10 +247,10 @@ RANKING_MISTAKES = {
 @check(
     "eq:pl-dpo-cancellation",
     "step",
-    "The orders' probabilities sum to 1; the chance of winning is the softmax of the rewards, of beating one rival "
-    "Bradley–Terry.",
+    "The probabilities of the rankings sum to 1; the probability to be first is the softmax of the rewards, that "
+    "to precede one other answer is Bradley–Terry.",
     of=pl.ranking_probability,
-    against="all orders of three answers, rewards of the step before",
+    against="all orders of three answers, with the rewards of the previous step",
     follows="eq:dpo-reparameterisation",
     wrong={
         name: lambda batch, *, beta, loss=loss: (-loss(batch, beta=beta)).exp()
@@ -270,9 +270,9 @@ def _(ranking_probability, draw):
 @check(
     "eq:pl-dpo",
     "step",
-    "The loss is minus the logarithm of the product of the draws: the best of all, then the best of the rest.",
+    "The loss is minus the log of the product of choices: the best of all, then the best of the rest.",
     of=pl.plackett_luce_dpo,
-    against="rank-by-rank draws, multiplied out",
+    against="rank-by-rank choices, multiplied",
     follows="eq:pl-dpo-cancellation",
     wrong=RANKING_MISTAKES,
 )
@@ -289,7 +289,7 @@ def _(plackett_luce_dpo, draw):
 @check(
     "eq:pl-dpo",
     "minimiser",
-    "With rankings drawn by Plackett–Luce from the rewards, the gradient vanishes at the optimum of E[r] − β KL.",
+    "With rankings from Plackett–Luce the gradient vanishes at the optimum of E[r] − β KL.",
     of=pl.plackett_luce_dpo,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -358,7 +358,7 @@ PSI_MISTAKES = {
 @check(
     "eq:psi-reward",
     "value",
-    "A mean of Ψ over opponents; with the identity a policy wins half of its games against itself.",
+    "The mean of Ψ over opponents; with the identity a policy wins half of its games against itself.",
     of=pl.psi_reward,
     against="two loops over the answers",
     wrong=PSI_MISTAKES,
@@ -421,9 +421,9 @@ def _(psi_po_optimum, draw):
 @check(
     "eq:psi-logit",
     "step",
-    "With Bradley–Terry preferences and Ψ = logit, ΨPO's optimum is DPO's, for any opponent.",
+    "With Bradley–Terry preferences and Ψ = logit, the optimum of ΨPO is that of DPO, for any opponent.",
     of=pl.psi_reward,
-    against="the RLHF optimum of the rewards behind the preferences, found numerically",
+    against="the RLHF optimum of the rewards that generated the preferences, found numerically",
     tolerance=1e-8,
     follows="eq:psi-po-optimum",
     wrong={
@@ -493,7 +493,7 @@ def _(ipo, draw):
 @check(
     "eq:ipo",
     "certain labels",
-    "With a label that never flips the best margin is 1/(2β), not infinity.",
+    "With a label that is never flipped the optimal margin is 1/(2β), not infinity.",
     of=pl.ipo,
     against="numerical minimisation",
     tolerance=1e-8,
@@ -534,7 +534,7 @@ def _(ipo, draw):
 @check(
     "eq:preference-nash",
     "equilibrium",
-    "Against the policy that is its own best response nothing does better than that policy, even without transitivity.",
+    "Against the policy that is its own best response no policy wins more than half, even without transitivity.",
     of=pl.psi_po_optimum,
     against="the best deviation, found numerically",
     tolerance=1e-8,
@@ -564,7 +564,7 @@ def _(psi_po_optimum, draw):
     "step",
     "The next policy maximises η p(π ≻ m) − KL(π‖m), where m ∝ π^(1 − ηβ) π_ref^(ηβ).",
     of=pl.nash_md,
-    against="the geometric mixture by hand, the step by numerical maximisation",
+    against="the geometric mixture written out, the step by numerical maximisation",
     tolerance=1e-8,
     wrong={
         "no mixing": lambda a, b, p, *, beta, step: pl.psi_po_optimum(a, p, a.exp(), beta=1 / step, psi=identity),

@@ -15,8 +15,8 @@ from minirlhf_course.ledger.registry import check
 @check(
     "eq:coverage",
     "bound",
-    "E_π[error] is √C times the error's root mean square over μ if the error is in proportion to π/μ, and below it "
-    "otherwise.",
+    "E_π[error] equals √C times the root mean square error over μ if the error is proportional to π/μ, and is "
+    "below it otherwise.",
     of=rlhf.coverage,
     against="expectations summed over all answers",
     tolerance=1e-8,
@@ -61,8 +61,8 @@ def _(f_prime, draw):
 @check(
     "eq:f-prime-chi-po",
     "optimum",
-    "At the optimum β(t + log t) differs between two answers by what their rewards do: f-DPO gives every label its "
-    "coin.",
+    "At the optimum β(t + log t) differs between two answers by their difference in reward: f-DPO returns the "
+    "label probabilities.",
     of=pl.f_prime_chi_po,
     against="numerical maximisation of E[r] − β (½ χ² + KL)",
     tolerance=1e-7,

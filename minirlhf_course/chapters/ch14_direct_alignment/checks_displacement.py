@@ -18,8 +18,8 @@ def swap(ches):  # type: ignore[no-untyped-def]
 @check(
     "eq:ches",
     "rate",
-    "Output layer at 0, all answers made of one token, so that all errors e − π are alike: log π(y_w) moves at −(1 "
-    "− 1/V) CHES.",
+    "If the output layer is 0 and all answers repeat one token, so that all errors e − π are equal, log π(y_w) "
+    "moves at the rate −(1 − 1/V) CHES.",
     of=pl.ches,
     against="finite differences along one step of DPO on an output layer",
     tolerance=1e-7,
@@ -52,8 +52,8 @@ def _(ches, draw):
 @check(
     "eq:ches",
     "value",
-    "Σ over tokens of both of h_w·h_l, less Σ over pairs of the chosen one's own; divided by the lengths if "
-    "normalised.",
+    "The sum over tokens of both answers of h_w·h_l, minus the sum over pairs of tokens of the chosen answer; "
+    "divided by the lengths if normalised.",
     of=pl.ches,
     against="products of states, token by token",
     wrong={

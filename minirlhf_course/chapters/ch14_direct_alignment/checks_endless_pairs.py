@@ -104,7 +104,7 @@ def mixed(loss: Loss, odds: Tensor, pair: PairLogps) -> Tensor:
 @check(
     "eq:odpo",
     "minimiser",
-    "A label with log-odds d, its winner ahead by Δ: βh rests at d/2 + asinh(e^Δ sinh(d/2)).",
+    "For a label with log-odds d and an offset Δ, the optimal βh is d/2 + asinh(e^Δ sinh(d/2)).",
     of=pl.odpo,
     against="finite differences",
     tolerance=1e-8,
@@ -128,8 +128,8 @@ def _(odpo, draw):
 @check(
     "eq:simpo",
     "minimiser",
-    "With γ = 0, π = exp(|y| (r/β + c)). With it one pair rests at d/2 + asinh(e^γ sinh(d/2)), d the log-odds of "
-    "its label.",
+    "With γ = 0, π = exp(|y| (r/β + c)). With γ the optimum of one pair is d/2 + asinh(e^γ sinh(d/2)), d the "
+    "log-odds of its label.",
     of=pl.simpo,
     against="the constant by bisection; finite differences along a mean",
     tolerance=1e-8,
@@ -179,10 +179,10 @@ def _(alpha_po, draw):
 @check(
     "eq:slic",
     "minimiser",
-    "Within the margin π = μ [1 + (1 + 2/λ)(2w − 1)]. For certain labels, λ = 0: any policy that ranks them δ nats "
-    "apart.",
+    "Within the margin π = μ [1 + (1 + 2/λ)(2w − 1)]. For certain labels and λ = 0: any policy that separates "
+    "them by δ nats.",
     of=pl.slic,
-    against="the slope of the population loss; policies on both sides of the margin",
+    against="the derivative of the population loss; policies on both sides of the margin",
     tolerance=1e-8,
     wrong={
         "log-ratios": lambda pair, *, delta, nll_weight: torch.relu(delta - pair.margins) - nll_weight * pair.chosen,
@@ -213,9 +213,10 @@ def _(slic, draw):
 @check(
     "eq:orpo",
     "minimiser",
-    "Its likelihood term alone rests at π ∝ μ w/|y|, its odds alone at π = σ(r + c)^|y|; β only weighs the two.",
+    "The likelihood term alone has its optimum at π ∝ μ w/|y|, the odds ratio alone at π = σ(r + c)^|y|; β "
+    "weights the two.",
     of=pl.orpo,
-    against="the constant by bisection; a coin's balance by bisection",
+    against="the constant by bisection; the optimum for two answers by bisection",
     tolerance=1e-8,
     wrong={
         "odds of whole answers": lambda pair, *, beta: (
@@ -260,10 +261,10 @@ def log1m(logps: Tensor) -> Tensor:
 @check(
     "eq:dpo-positive",
     "minimiser",
-    "Pairs drawn from π_ref: from λ = 2 (max w/min w − 1) on no way leads down from π_ref; at half of it the "
-    "steepest does.",
+    "For pairs from π_ref and λ ≥ 2 (max w/min w − 1) no direction lowers the loss at π_ref; at half of this λ "
+    "the steepest one does.",
     of=pl.dpo_positive,
-    against="one-sided slopes of all moves of mass from one answer to another",
+    against="one-sided derivatives of all moves of probability from one answer to another",
     tolerance=1e-7,
     wrong={
         "penalty on the rejected answer": lambda pair, *, beta, penalty: pl.dpo(
@@ -299,7 +300,7 @@ def _(dpo_positive, draw):
 @check(
     "eq:dpo-nll",
     "minimiser",
-    "At the minimum β Σ_j μ_i μ_j (σ(βh_ij) − p_ij), DPO's excess, is what the likelihood pulls: α (v_i − π_i Σ v), "
+    "At the minimum the gradients of the two terms balance: β Σ_j μ_i μ_j (σ(βh_ij) − p_ij) = α (v_i − π_i Σ v), "
     "v = μ w/|y|.",
     of=pl.dpo_nll,
     against="the minimum found numerically, the balance summed by hand",
@@ -328,8 +329,7 @@ def _(dpo_nll, draw):
 @check(
     "eq:cal-dpo",
     "minimiser",
-    "A label that is right with probability p: the margin rests at h = (2p − 1)/β + p − σ(h), one half of it on "
-    "each side.",
+    "For a label that is correct with probability p the margin is h = (2p − 1)/β + p − σ(h), half of it on each side.",
     of=pl.cal_dpo,
     against="the margin by bisection",
     tolerance=1e-8,
@@ -353,7 +353,7 @@ def _(cal_dpo, draw):
 @check(
     "eq:apo-zero",
     "minimiser",
-    "Who loses more often than it wins gets nothing, however narrowly; the others balance μ (2w − 1) σ'(r̂)/π.",
+    "An answer that loses more often than it wins gets probability 0; the others balance μ (2w − 1) σ'(r̂)/π.",
     of=pl.apo_zero,
     against="the balance of two answers by bisection; random policies",
     tolerance=1e-8,
@@ -382,10 +382,10 @@ def _(apo_zero, draw):
 @check(
     "eq:apo-down",
     "infimum",
-    "With a third answer to take the mass the loss falls to 0, where both vanish, the loser faster; if the winner "
-    "does, to 1.",
+    "If a third answer can take the probability, the loss tends to 0 as both answers vanish, the loser faster; "
+    "if the winner vanishes faster, to 1.",
     of=pl.apo_down,
-    against="0, the least of a sum of two sigmoids, and 1",
+    against="0, the infimum of a sum of two sigmoids, and 1",
     wrong={
         "chosen pushed up": lambda pair, *, beta: (
             torch.sigmoid(-beta * pair.chosen_logratios) + torch.sigmoid(-beta * pair.margins)

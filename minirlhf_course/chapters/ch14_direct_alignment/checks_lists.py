@@ -28,7 +28,7 @@ def whole_list(logps: Tensor, ref: Tensor) -> ListLogps:
 @check(
     "eq:reward-targets",
     "optimum",
-    "Over all answers, the reference uniform, they are the optimum of E[r] − temperature · KL.",
+    "Over all answers, with a uniform reference, the targets are the optimum of E[r] − temperature · KL.",
     of=pl.reward_targets,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -46,9 +46,9 @@ def _(reward_targets, draw):
 @check(
     "eq:info-nca",
     "minimiser",
-    "The loss is the target's entropy, and stationary, at the policy π ∝ π_ref p^(1/β).",
+    "At the policy π ∝ π_ref p^(1/β) the loss is the entropy of the target, and stationary.",
     of=pl.info_nca,
-    against="the target, tilted by hand",
+    against="the target, tilted in closed form",
     wrong={
         "NCA": pl.nca,
         "EXO": pl.exo,
@@ -93,8 +93,8 @@ def _(info_nce, draw):
 @check(
     "eq:nca",
     "minimiser",
-    "On the list of all answers, the reference uniform, every derivative in a log-probability vanishes at the "
-    "optimum: level included.",
+    "On the list of all answers, with a uniform reference, every derivative with respect to a log-probability "
+    "vanishes at the optimum, constant included.",
     of=pl.nca,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -123,10 +123,10 @@ def _(nca, draw):
 @check(
     "eq:nca",
     "draws from the reference",
-    "Each answer rests where exp(β log π/π_ref) is its mean share of the targets over its chance: at β = 1 the "
-    "policy is these shares.",
+    "At the optimum exp(β log π/π_ref) of each answer is its mean target over its probability: at β = 1 the "
+    "policy is the mean target.",
     of=pl.nca,
-    against="all lists of two and of three draws, weighted by their chance",
+    against="all lists of two and of three draws, weighted by probability",
     wrong={
         "noise not divided by K": lambda batch, targets, *, beta: (
             -(targets * logsigmoid(beta * batch.logratios) + logsigmoid(-beta * batch.logratios)).sum(-1)
@@ -159,7 +159,7 @@ def _(nca, draw):
 @check(
     "eq:nca-pair",
     "minimiser",
-    "The chosen answer's implicit reward has an optimum of its own, ln 2; the rejected one is pushed down with half "
+    "The implicit reward of the chosen answer has an optimum, ln 2; the rejected one is lowered with weight half "
     "a sigmoid.",
     of=pl.nca_pair,
     against="finite differences",
@@ -186,7 +186,8 @@ def _(nca_pair, draw):
 @check(
     "eq:exo",
     "gradient",
-    "A reverse KL; on the list of all answers, the reference uniform, its gradient is that of minus (E[r] − β KL)/β.",
+    "A reverse KL; on the list of all answers, with a uniform reference, its gradient is that of minus (E[r] − β "
+    "KL)/β.",
     of=pl.exo,
     against="the RLHF objective by summation",
     wrong={
@@ -215,9 +216,9 @@ def _(exo, draw):
 @check(
     "eq:exo-pair",
     "value",
-    "The KL from the model's coin to the label's: zero where βh = log((1 − ε)/ε), like cDPO's minimum.",
+    "The KL from the model's Bernoulli distribution to the label's: zero at βh = log((1 − ε)/ε), as for cDPO.",
     of=pl.exo_pair,
-    against="KL between two coins by summation",
+    against="KL between two Bernoulli distributions, by summation",
     wrong={
         "forward KL": lambda pair, *, beta, label_smoothing: (
             pl.cdpo(pair, beta=beta, label_smoothing=label_smoothing)
@@ -252,7 +253,7 @@ def _(exo_pair, draw):
 @check(
     "eq:kto-reference-point",
     "value",
-    "Answers in proportion to π give KL(π‖π_ref) exactly; a mean below 0 counts as 0.",
+    "Answers weighted by π give KL(π‖π_ref) exactly; a negative mean counts as 0.",
     of=pl.kto_reference_point,
     against="KL by summation",
     wrong={
@@ -291,7 +292,7 @@ KTO_MISTAKES = {
 @check(
     "eq:kto",
     "value",
-    "The weight of the kind minus its value: gains and losses are measured from z₀, and both saturate.",
+    "The weight of the class minus its value: gains and losses are measured from z₀, and both saturate.",
     of=pl.kto,
     against="the prospect value, answer by answer",
     wrong=KTO_MISTAKES,
@@ -315,9 +316,10 @@ def _(kto, draw):
 @check(
     "eq:kto",
     "gradient",
-    "The push is ±β times the logistic density at β(log-ratio − z₀), so an answer far on the wrong side is given up.",
+    "The gradient is ±β times the logistic density at β(log-ratio − z₀), so it vanishes for an answer far on the "
+    "wrong side.",
     of=pl.kto,
-    against="the logistic density; z₀ is held still",
+    against="the logistic density; z₀ has no gradient",
     wrong={
         "gradient through z₀": lambda batch, z, *, beta: torch.where(
             batch.desirable, torch.sigmoid(-beta * (batch.logratios - z)), torch.sigmoid(beta * (batch.logratios - z))
@@ -338,8 +340,8 @@ def _(kto, draw):
 @check(
     "eq:kto",
     "minimiser",
-    "Of an answer with a share p of thumbs up the mean loss falls (p > ½) or rises all the way: the best policy is "
-    "sure of the majority.",
+    "For an answer with a fraction p of desirable labels the mean loss is monotone: the optimal policy follows "
+    "the majority with certainty.",
     of=pl.kto,
     against="the logistic density times the majority",
     wrong={
@@ -362,8 +364,8 @@ def _(kto, draw):
 @check(
     "eq:bco-delta",
     "value",
-    "For one good and one bad answer δ minimises e^(δ − r_w) + e^(r_l − δ); more good answers of the same kind do "
-    "not move it; in general it is the middle of the two means, and of the one before it a share is kept.",
+    "δ is the midpoint of the means of good and bad rewards, with a moving average over batches; for one answer "
+    "of each class it minimises e^(δ − r_w) + e^(r_l − δ).",
     of=pl.bco_delta,
     against="finite differences of the bound's error term; an unbalanced batch",
     tolerance=1e-8,
@@ -413,10 +415,10 @@ BCO_MISTAKES = {
 @check(
     "eq:bco",
     "minimiser",
-    "The loss is a coin's entropy, and stationary, where the implicit reward minus δ is the logit of the share of "
-    "thumbs up.",
+    "Where the implicit reward minus δ is the logit of the fraction of desirable labels, the loss is the entropy "
+    "of the label, and stationary.",
     of=pl.bco,
-    against="the share of thumbs up",
+    against="the fraction of desirable labels",
     wrong=BCO_MISTAKES,
 )
 def _(bco, draw):
@@ -434,10 +436,10 @@ def _(bco, draw):
 @check(
     "eq:bco",
     "normalised policy",
-    "Through the logits of a policy that sums to 1 each answer is pushed by its share of thumbs up less σ(r̂ − δ), "
-    "and all give way for each.",
+    "With a normalised policy the gradient of each answer is its fraction of desirable labels minus σ(r̂ − δ), "
+    "and each increase lowers all other answers.",
     of=pl.bco,
-    against="finite differences of the cross-entropy of coins, in the logits",
+    against="finite differences of the binary cross-entropy, in the logits",
     wrong=BCO_MISTAKES,
     tolerance=1e-8,
 )
@@ -460,10 +462,10 @@ def _(bco, draw):
 @check(
     "eq:bco-bound",
     "bound",
-    "exp(BCO) − exp(DPO) = e^(−r_w) + e^(r_l): BCO is above DPO by what makes the chosen answer's reward positive, "
-    "the other's negative.",
+    "exp(BCO) − exp(DPO) = e^(−r_w) + e^(r_l): the gap between the losses is small if the chosen reward is "
+    "positive and the rejected one negative.",
     of=pl.bco_pair,
-    against="the two losses multiplied out",
+    against="the two losses, multiplied out",
     wrong={
         "signs": lambda pair, *, beta: (
             softplus(beta * pair.chosen_logratios) + softplus(beta * pair.rejected_logratios)

@@ -37,8 +37,8 @@ from minirlhf_course.ledger.registry import Draw, check
 @check(
     "eq:dpo-displacement",
     "rate",
-    "A small step against DPO's gradient moves log π of every answer at this rate, times β and the chance that the "
-    "pair is wrong.",
+    "For a small step of DPO log π of every answer changes at this rate, times β and the probability that the "
+    "model gives to the wrong order.",
     of=pl.dpo_displacement,
     against="finite differences along one gradient step of a linear policy",
     tolerance=1e-7,
@@ -107,9 +107,9 @@ CDPO_MISTAKES = {
 @check(
     "eq:cdpo",
     "value",
-    "A cross-entropy: the entropy of the label's coin plus the KL from it to the model's coin.",
+    "A cross-entropy: the entropy of the label plus the KL from the label's distribution to the model's.",
     of=pl.cdpo,
-    against="entropy plus KL of two coins, by summation",
+    against="entropy plus KL of two Bernoulli distributions, by summation",
     wrong=CDPO_MISTAKES,
 )
 def _(cdpo, draw):
@@ -174,7 +174,7 @@ def _(robust_dpo, draw):
 @check(
     "eq:dpo-hinge",
     "minimiser",
-    "Whatever the majority's size, the best margin is ±1/β: the hinge learns which answer wins, not by how much.",
+    "For a majority of any size the optimal margin is ±1/β: the hinge learns which answer wins, not how often.",
     of=pl.hinge,
     against="a grid of margins",
     wrong={
@@ -195,7 +195,7 @@ def _(hinge, draw):
 @check(
     "eq:dpo-hinge",
     "gradient",
-    "The push is β while βh < 1 and stops there.",
+    "The gradient has size β while βh < 1 and is 0 beyond.",
     of=pl.hinge,
     against="−β below the kink, 0 above",
     wrong={
@@ -213,7 +213,7 @@ def _(hinge, draw):
 @check(
     "eq:odpo",
     "value",
-    "Minus the log of the chance that the implicit rewards, with logistic noise, differ by more than the offset.",
+    "Minus the log-probability that the implicit rewards, plus logistic noise, differ by more than the offset.",
     of=pl.odpo,
     against="logistic noise, integrated",
     wrong={
@@ -239,9 +239,9 @@ RPO_MISTAKES = {
 @check(
     "eq:rpo",
     "value",
-    "The KL from the coin of the given reward gap to the coin of the implicit one; zero where they agree.",
+    "The KL from the preference probability of the given rewards to that of the implicit ones; zero where they agree.",
     of=pl.rpo,
-    against="KL between two coins by summation",
+    against="KL between two Bernoulli distributions, by summation",
     wrong=RPO_MISTAKES,
 )
 def _(rpo, draw):
@@ -278,8 +278,8 @@ def _(rebel, draw):
 @check(
     "eq:dpo-positive",
     "gradient",
-    "A chosen answer below the reference is pulled up 1 + λ times as hard as the rejected one is pushed down; "
-    "above, as hard.",
+    "Below the reference the gradient of the chosen answer is 1 + λ times that of the rejected one; above it "
+    "they are equal.",
     of=pl.dpo_positive,
     against="derivatives by hand, on both sides of the kink",
     wrong={
@@ -333,8 +333,8 @@ def _(dpo_nll, draw):
 @check(
     "eq:apo-zero",
     "gradient",
-    "The chosen answer goes up, the rejected one down, each hardest where its own implicit reward is 0; the loss is "
-    "1 there.",
+    "The chosen answer is raised, the rejected one lowered, each with a gradient that is largest at an implicit "
+    "reward of 0.",
     of=pl.apo_zero,
     against="the logistic density",
     wrong={
@@ -356,7 +356,7 @@ def _(apo_zero, draw):
 @check(
     "eq:apo-down",
     "gradient",
-    "The rejected answer always goes down; at the reference the chosen one is at rest.",
+    "The rejected answer is always lowered; at the reference the chosen one has no gradient.",
     of=pl.apo_down,
     against="the logistic density",
     wrong={
@@ -386,7 +386,7 @@ def _(apo_down, draw):
     "minimiser",
     "The loss is 0, and so is its gradient, where π/π_t = exp(P/β)/exp(½/β).",
     of=pl.sppo,
-    against="one step of multiplicative weights, its normaliser taken at an even game",
+    against="one step of multiplicative weights, normalised at a win rate of ½",
     wrong={
         "½ forgotten": lambda pair, *, beta, chosen_win_rate, rejected_win_rate: pl.sppo(
             pair, beta=beta, chosen_win_rate=chosen_win_rate + 0.5, rejected_win_rate=rejected_win_rate + 0.5
@@ -410,7 +410,7 @@ def _(sppo, draw):
 @check(
     "eq:cal-dpo",
     "gradient",
-    "DPO's push plus springs to ±1/(2β); with the log-ratios there, the springs are slack.",
+    "DPO's gradient plus quadratic terms that pull the log-ratios to ±1/(2β); at these values the terms vanish.",
     of=pl.cal_dpo,
     against="derivatives by hand",
     wrong={
@@ -448,7 +448,7 @@ DIVERGENCES = [
 @check(
     "eq:f-dpo",
     "minimiser",
-    "At the optimum for each divergence, f-DPO gives every label its Bradley–Terry log-likelihood under the rewards.",
+    "At the optimum for each divergence f-DPO gives every label its Bradley–Terry log-likelihood under the rewards.",
     of=pl.f_dpo,
     against="numerical maximisation of E[r] − β D_f",
     tolerance=1e-7,
@@ -540,10 +540,10 @@ def _(f_prime, draw):
 @check(
     "eq:discopop",
     "value",
-    "Where the gate is sharp, a wrong pair has DPO's loss and a right one e^(−βh); the log odds of the mixture are "
-    "βh/τ.",
+    "Where the gate is sharp, a wrongly ordered pair has DPO's loss and a correctly ordered one e^(−βh); the "
+    "log-odds of the mixture are βh/τ.",
     of=pl.discopop,
-    against="the two cases of a sharp gate, its odds, and value and slope where nothing is known",
+    against="the two cases of a sharp gate, its odds, and value and derivative at βh = 0",
     wrong={
         "gate the other way round": lambda pair, *, beta, tau: (
             pl.dpo(pair, beta=beta) + torch.exp(-beta * pair.margins) - pl.discopop(pair, beta=beta, tau=tau)
@@ -574,7 +574,7 @@ def _(discopop, draw):
 @check(
     "eq:wpo",
     "gradient",
-    "A pair pushes as hard as in DPO, times the mean probability of a token of each answer.",
+    "A pair has the gradient of DPO times the mean token probability of each answer.",
     of=pl.wpo,
     against="DPO's derivative times the probabilities of the answers' tokens, by hand",
     wrong={
@@ -621,9 +621,9 @@ def _matchings(pair: Any) -> list[Tensor]:
 @check(
     "eq:aot-quantiles",
     "value",
-    "Rank by rank is the optimal transport from the policy's differences to the reference's.",
+    "Matching by rank is the optimal transport from the policy's differences to the reference's.",
     of=pl.matched_quantiles,
-    against="the cheapest of all 120 ways to pair the two up, by squared distance",
+    against="the smallest squared distance over all 120 matchings",
     wrong={
         "pair by pair": lambda pair: pair.ref_chosen - pair.ref_rejected,
         "largest with smallest": lambda pair: (
@@ -644,7 +644,7 @@ def _(matched_quantiles, draw):
     "value",
     "As the logistic loss is convex, no other matching of the two distributions has a smaller mean loss.",
     of=pl.aot,
-    against="the least mean logistic loss over all 120 ways to pair policy and reference up",
+    against="the smallest mean logistic loss over all 120 matchings of policy and reference",
     wrong={
         "DPO": lambda pair, quantiles, *, beta: pl.dpo(pair, beta=beta),
         "β on one side": lambda pair, quantiles, *, beta: softplus(quantiles - beta * (pair.chosen - pair.rejected)),

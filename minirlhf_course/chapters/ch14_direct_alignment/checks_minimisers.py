@@ -49,9 +49,9 @@ def _coin(gap: Tensor) -> Tensor:
 @check(
     "eq:robust-dpo",
     "minimiser",
-    "Over flipped Bradley–Terry labels the loss is stationary at the optimum that clean ones have.",
+    "With flipped Bradley–Terry labels the loss is stationary at the optimum for clean labels.",
     of=pl.robust_dpo,
-    against="the RLHF optimum, found numerically; a share of the labels flipped",
+    against="the RLHF optimum, found numerically; a fraction of the labels flipped",
     tolerance=1e-8,
     wrong={
         "cDPO": pl.cdpo,
@@ -70,7 +70,7 @@ def _(robust_dpo, draw):
 @check(
     "eq:rpo",
     "minimiser",
-    "Every pair has its least loss at π ∝ π_ref exp(η r/β), shown the better answer first.",
+    "With the better answer first, the loss of every pair is smallest at π ∝ π_ref exp(η r/β).",
     of=pl.rpo,
     against="the RLHF optimum of the rewards times η, found numerically",
     tolerance=1e-8,
@@ -90,7 +90,7 @@ def _(rpo, draw):
 @check(
     "eq:exo",
     "minimiser",
-    "On the list of all answers with targets softmax(r), the loss is 0, its least value, at π ∝ π_ref exp(r/β).",
+    "On the list of all answers with targets softmax(r), the loss has its minimum, 0, at π ∝ π_ref exp(r/β).",
     of=pl.exo,
     against="the RLHF optimum, found numerically",
     tolerance=1e-8,
@@ -111,7 +111,7 @@ def _(exo, draw):
 @check(
     "eq:exo-pair",
     "minimiser",
-    "Stationary, and 0, at cDPO's margin: βh = log((1 − ε)/ε). The two directions of the KL meet where both are 0.",
+    "Stationary, and 0, at cDPO's margin: βh = log((1 − ε)/ε). Both directions of the KL are 0 there.",
     of=pl.exo_pair,
     against="finite differences",
     tolerance=1e-8,
@@ -137,8 +137,8 @@ def _(exo_pair, draw):
 @check(
     "eq:cpo",
     "minimiser",
-    "Without its likelihood term it is DPO from a uniform reference: stationary at π ∝ exp(r/β), whatever the model "
-    "was before.",
+    "Without its likelihood term it is DPO with a uniform reference: stationary at π ∝ exp(r/β), whatever the "
+    "initial model.",
     of=pl.cpo,
     against="the RLHF optimum of a uniform reference, found numerically",
     tolerance=1e-8,
@@ -162,7 +162,7 @@ def _(cpo, draw):
 @check(
     "eq:dpo-length-normalised",
     "minimiser",
-    "Where the chosen answer wins with probability p, the mean log-ratios per token come to differ by logit(p)/β.",
+    "If the chosen answer wins with probability p, the mean log-ratios per token differ by logit(p)/β.",
     of=pl.dpo_length_normalised,
     against="finite differences along the mean log-ratio",
     tolerance=1e-8,

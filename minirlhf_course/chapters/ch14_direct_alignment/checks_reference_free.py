@@ -43,7 +43,7 @@ def _(simpo, draw):
 @check(
     "eq:simpo",
     "margin",
-    "At a reward difference of exactly γ the label is a toss-up: loss ln 2, push ½ β/|y|.",
+    "At a reward difference of exactly γ the loss is ln 2 and the gradient ½ β/|y|.",
     of=pl.simpo,
     against="ln 2 and half of β per token",
     wrong=SIMPO_MISTAKES,
@@ -69,8 +69,7 @@ ALPHA_PO_MISTAKES = {
 @check(
     "eq:alpha-po",
     "value",
-    "The reward is −β times the integral of e^(−αx) from the mean log-probability to 0: every nat costs more than "
-    "the last.",
+    "The reward is −β times the integral of e^(−αx) from the mean log-probability to 0.",
     of=pl.alpha_po,
     against="the reward as an integral",
     wrong=ALPHA_PO_MISTAKES,
@@ -91,7 +90,7 @@ def _(alpha_po, draw):
 @check(
     "eq:alpha-po",
     "limit",
-    "As α → 0, and at 0, the loss becomes SimPO's: −log σ of the gap between mean log-probabilities, less γ.",
+    "As α → 0, and at 0, the loss becomes SimPO's: −log σ of the difference of mean log-probabilities, minus γ.",
     of=pl.alpha_po,
     against="the mean log-probability per token, from the tokens",
     tolerance=1e-6,
@@ -148,7 +147,7 @@ def _(orpo, draw):
 @check(
     "eq:orpo",
     "gradient",
-    "The odds ratio pushes with δ = 1/(1 + odds_w/odds_l), times 1/(1 − P) for each answer.",
+    "The gradient of the odds ratio has the weight δ = 1/(1 + odds_w/odds_l), times 1/(1 − P) for each answer.",
     of=pl.orpo,
     against="the paper's two factors δ and h",
     wrong=ORPO_MISTAKES,
@@ -169,7 +168,7 @@ def _(orpo, draw):
     "value",
     "With a reference that gives all answers the same probability, DPO plus the weighted −log π(y_w) is CPO.",
     of=pl.cpo,
-    against="DPO against a uniform reference, and the surprise of the answer",
+    against="DPO with a uniform reference, and the negative log-likelihood of the answer",
     wrong={
         "NLL forgotten": lambda pair, *, beta, nll_weight: pl.cpo(pair, beta=beta, nll_weight=0.0),
         "NLL of the rejected answer": lambda pair, *, beta, nll_weight: (
@@ -191,7 +190,7 @@ def _(cpo, draw):
 @check(
     "eq:slic",
     "gradient",
-    "Below the margin δ both answers are pushed by 1; the chosen one's likelihood is always pulled by the weight.",
+    "Below the margin δ both answers have a gradient of size 1; the likelihood term always raises the chosen answer.",
     of=pl.slic,
     against="derivatives by hand, on both sides of the kink",
     wrong={
@@ -218,8 +217,7 @@ def _(slic, draw):
 @check(
     "eq:likelihood-contrast",
     "gradient",
-    "Its push is DPO's with DPO's weight taken away, the same however far the pair already is; its own weight is "
-    "the rejected answer's.",
+    "DPO's gradient without DPO's weight: the same for every pair; the weight of the rejected answer is a parameter.",
     of=pl.likelihood_contrast,
     against="DPO's gradient over DPO's weight",
     wrong={
@@ -240,9 +238,9 @@ def _(likelihood_contrast, draw):
 @check(
     "eq:unlikelihood",
     "value",
-    "Minus the log of the chance that at each step some other token had come.",
+    "Minus the log-probability that another token is sampled at each step.",
     of=pl.unlikelihood,
-    against="the chance of every other token, summed",
+    against="the probability of every other token, summed",
     wrong={
         "of the whole answer": lambda logps, mask: -torch.log1p(-(logps * mask).sum(-1).exp()),
         "log-likelihood": lambda logps, mask: (logps * mask).sum(-1),

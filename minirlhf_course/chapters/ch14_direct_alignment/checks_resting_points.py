@@ -19,8 +19,8 @@ from minirlhf_course.ledger.registry import check
 @check(
     "eq:nca",
     "draws",
-    "K answers drawn from π_ref, β = 1: at rest each answer has the mean target that it receives, π(y) = E[Σ p_i "
-    "1(y_i = y)].",
+    "For K answers from π_ref and β = 1 the optimal probability of each answer is the mean target that it "
+    "receives, π(y) = E[Σ p_i 1(y_i = y)].",
     of=pl.nca,
     against="mean targets, summed over all lists",
     tolerance=1e-8,
@@ -49,10 +49,10 @@ def _(nca, draw):
 @check(
     "eq:bco",
     "which shift",
-    "One shift alone lets a policy meet all shares: −β log Σ π_ref (p/(1 − p))^(1/β); with it BCO rests at the RLHF "
-    "optimum of logit p.",
+    "Only one shift lets a policy meet all fractions: −β log Σ π_ref (p/(1 − p))^(1/β); with it the optimum of "
+    "BCO is the RLHF optimum of logit p.",
     of=pl.bco,
-    against="shares of thumbs up, and policies that sum to one",
+    against="fractions of desirable labels, and policies that sum to one",
     tolerance=1e-8,
     wrong={
         "δ forgotten": lambda batch, delta, *, beta: pl.bco(batch, 0 * delta, beta=beta),
@@ -79,7 +79,7 @@ def _(bco, draw):
 @check(
     "eq:robust-dpo",
     "push without end",
-    "Towards the given label however sure the policy is of it: the slope in h never vanishes, where DPO's does.",
+    "The gradient of a pair with its given label tends to a constant that is not zero, where that of DPO vanishes.",
     of=pl.robust_dpo,
     against="the limits of the slope, −βε/(1 − 2ε) and −β(1 − ε)/(1 − 2ε)",
     tolerance=1e-6,
@@ -103,8 +103,8 @@ def _(robust_dpo, draw):
 @check(
     "eq:apo-zero",
     "whatever β",
-    "Mass that goes from an answer that loses more often than it wins to one that wins more often lowers the loss, "
-    "at any policy and any β.",
+    "Moving probability from an answer that loses more often than it wins to one that wins more often lowers the "
+    "loss, at any policy and any β.",
     of=pl.apo_zero,
     against="the logistic density, by hand",
     tolerance=1e-8,

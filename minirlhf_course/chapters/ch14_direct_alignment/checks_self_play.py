@@ -25,8 +25,7 @@ def all_of(logps: Tensor, ref: Tensor) -> PairLogps:
 @check(
     "eq:spin",
     "round",
-    "Winners from p, losers from π_t, the reference π_t: DPO's minimum is π_t (p/π_t)^(1/β), normalised; and p if "
-    "that is π_t.",
+    "With winners from p, losers from π_t and reference π_t, DPO's minimum is π_t (p/π_t)^(1/β), normalised.",
     of=pl.dpo,
     against="the minimum over all policies, found numerically",
     tolerance=1e-7,
@@ -56,10 +55,10 @@ Loss = Callable[..., Tensor]
 @check(
     "eq:dno",
     "round",
-    "Pairs of π_t's own answers, their win rates against π_t as rewards: RPO's minimum is the best response to π_t "
-    "under β KL(π‖π_t).",
+    "With pairs of π_t's own answers and win rates against π_t as rewards, RPO's minimum is the best response to "
+    "π_t under β KL(π‖π_t).",
     of=pl.rpo,
-    against="the largest win rate less β KL, found numerically",
+    against="the largest win rate minus β KL, found numerically",
     tolerance=1e-7,
     wrong={
         "labels for win rates (DPO)": lambda pair, gap, *, beta, eta: pl.dpo(pair, beta=beta),

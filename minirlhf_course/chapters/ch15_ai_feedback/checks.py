@@ -31,7 +31,7 @@ def _lean(first: float, second: float, liking: float) -> float:
 
 @check(
     "eq:letter-preference",
-    "value", "How often a reply that begins with either letter begins with the first.",
+    "value", "The probability of the first letter, given that a reply begins with one of the two letters.",
     of=equations.letter_preference,
     against="all replies of a toy model that begin with one of the two letters",
     wrong={
@@ -54,7 +54,7 @@ def _(preference, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:constitutional-preference",
     "value",
-    "The share of labels for the first reply, if each of two labels asks a principle drawn at random.",
+    "The mean preference for the first reply over labels that each use a random principle.",
     of=equations.constitutional_preference,
     against="all draws of a principle and of its label",
     wrong={
@@ -113,9 +113,9 @@ _WRONG_ORDERS = {
 @check(
     "eq:both-orders",
     "value",
-    "From both orders the difference of the rewards comes back, whatever the liking for a place.",
+    "Verdicts in both orders give the reward difference, whatever the position bias.",
     of=ai_feedback.split_position_bias,
-    against="the rewards of which a judge with a liking for the first place was made",
+    against="the rewards of a judge with a bias for the first position",
     wrong=_WRONG_ORDERS,
 )
 def _(split_position_bias, draw: Draw) -> Comparison:
@@ -126,9 +126,9 @@ def _(split_position_bias, draw: Draw) -> Comparison:
 @check(
     "eq:place-bias",
     "value",
-    "And so does the liking, whatever the rewards.",
+    "Verdicts in both orders give the position bias, whatever the rewards.",
     of=ai_feedback.split_position_bias,
-    against="the liking of which the judge was made",
+    against="the bias of the judge",
     wrong=_WRONG_ORDERS,
 )
 def _(split_position_bias, draw: Draw) -> Comparison:
@@ -162,7 +162,7 @@ _WRONG_SWAPS = {
 @check(
     "eq:swap-right",
     "value",
-    "How often both verdicts name the better reply.",
+    "The probability that both verdicts name the better reply.",
     of=equations.swap_outcomes,
     against="the four pairs of verdicts",
     wrong=_WRONG_SWAPS,
@@ -176,7 +176,7 @@ def _(swap_outcomes, draw: Draw) -> Comparison:
 @check(
     "eq:swap-wrong",
     "value",
-    "How often both verdicts name the worse reply.",
+    "The probability that both verdicts name the worse reply.",
     of=equations.swap_outcomes,
     against="the four pairs of verdicts",
     wrong=_WRONG_SWAPS,
@@ -193,9 +193,9 @@ def _(swap_outcomes, draw: Draw) -> Comparison:
 @check(
     "eq:self-preference",
     "value",
-    "It is the liking, however often the judge's own replies are the better ones.",
+    "The difference is the self-preference, however often the judge's own replies are better.",
     of=equations.self_preference,
-    against="a judge whose chance of seeing a better reply is 'seen', and 'seen' plus a liking for its own",
+    against="a judge with a known probability of recognising the better reply, plus a known preference for its own",
     wrong={
         "win rate of its own replies against others'": lambda judged, gold, own: (
             judged[own].mean() - judged[~own].mean()
@@ -224,10 +224,10 @@ def _(self_preference, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:meta-judge",
     "value",
-    "The odds of a verdict that was let through are its odds before, times how much oftener right ones are let "
-    "through.",
+    "The odds of an accepted verdict are its odds before, times the ratio of acceptance rates of correct and "
+    "wrong verdicts.",
     of=equations.meta_judge_precision,
-    against="log-odds, to which the meta-judge's verdict adds what it is worth",
+    against="log-odds plus the log-likelihood ratio of the meta-judge's verdict",
     wrong={
         "all right verdicts that are kept": lambda accuracy, keeps_right, keeps_wrong: accuracy * keeps_right,
         "the meta-judge's own accuracy": lambda accuracy, keeps_right, keeps_wrong: (keeps_right + 1 - keeps_wrong) / 2,
@@ -275,9 +275,9 @@ def _pairwise(draw: Draw, size: int) -> Tensor:
 @check(
     "eq:knockout",
     "value",
-    "The chance of each reply to win the tournament.",
+    "The probability of each reply to win the tournament.",
     of=equations.knockout,
-    against="all ways in which the games between all pairs may end",
+    against="all outcomes of the games between all pairs",
     wrong={
         "all pairs meet": lambda wins: (wins - wins.diag().diag()).sum(-1) / math.comb(len(wins), 2),
         "no loss at all": lambda wins: wins.clone().fill_diagonal_(1.0).prod(-1),
@@ -294,9 +294,9 @@ def _(knockout, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:knockout",
     "halves",
-    "The strong one of a half reaches the final, where it meets each of the other half with chance 1/4.",
+    "The strong reply of one half reaches the final, where it meets each of the other half with probability 1/4.",
     of=equations.knockout,
-    against="eight replies of which one never loses to those of its half, and everybody else tosses coins",
+    against="eight replies, of which one never loses within its half, while all other games are fair coins",
     wrong={
         "all pairs meet": lambda wins: (wins - wins.diag().diag()).sum(-1) / math.comb(len(wins), 2),
         "losers go on": lambda wins: equations.knockout(wins.mT),

@@ -50,9 +50,9 @@ def _rubric(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:rubric-reward",
     "value",
-    "The share of the items that are met, each standing in the rubric as often as it weighs.",
+    "The fraction of items that are met, each weighted.",
     of=equations.rubric_reward,
-    against="a rubric in which an item of weight w stands w times",
+    against="a rubric in which an item of weight w is listed w times",
     wrong={
         "weights ignored": lambda met, weights: met.mean(-1),
         "not normalised": lambda met, weights: met @ weights,
@@ -106,7 +106,7 @@ def _noise(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @check(
     "eq:rubric-mean",
     "value",
-    "The mean of the score.",
+    "The mean of the rubric score.",
     of=equations.rubric_noise,
     against="all verdicts on all items",
     wrong=_WRONG_RUBRICS,
@@ -165,7 +165,7 @@ def _chain_of_revisions(start: float, rounds: int, principles: int, repair: floa
 @check(
     "eq:flaws-left",
     "value",
-    "The share of flaws that are left, on average.",
+    "The expected fraction of flaws that remain.",
     of=equations.remaining_flaws,
     against="the Markov chain on all sets of flaws, over all principles that may be drawn",
     wrong={
@@ -199,9 +199,9 @@ def _(remaining_flaws, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:group-consensus",
     "value",
-    "The chance that the next member of every group agrees, when each chance was equally likely at first.",
+    "The probability that the next member of every group agrees, with a uniform prior for each group.",
     of=equations.group_consensus,
-    against="the mean chance of agreement under each group's posterior, by quadrature",
+    against="the mean probability of agreement under each group's posterior, by quadrature",
     wrong={
         "everybody in one group": lambda agrees, votes: (agrees.sum(-1) + 1) / (votes.sum(-1) + 2),
         "mean over groups": lambda agrees, votes: ((agrees + 1) / (votes + 2)).mean(-1),
@@ -231,9 +231,9 @@ def _(group_consensus, draw: Draw) -> Comparison:
 @check(
     "eq:label-error",
     "value",
-    "The mean squared error of what is concluded.",
+    "The mean squared error of an estimate from n labels.",
     of=equations.label_error,
-    against="the mean of n labels, each off by the bias and by a coin, over all 2^n outcomes",
+    against="the mean of n labels, each with a bias and independent noise, over all 2^n outcomes",
     wrong={
         "bias averages out too": lambda budget, bias, *, cost, information: (bias**2 + 1 / information) * cost / budget,
         "bias not squared": lambda budget, bias, *, cost, information: bias + cost / (budget * information),
@@ -277,10 +277,10 @@ _WRONG_CROSSOVERS: dict[str, Callable[..., Any]] = {
 @check(
     "eq:label-crossover",
     "equal errors",
-    "Less money is better spent on the AI, more on people; where people's labels are the cheaper ones, always on "
-    "people.",
+    "Below this budget the AI's labels have the smaller error, above it people's; if people's labels are "
+    "cheaper, always people's.",
     of=equations.label_crossover,
-    against="the budget at which both errors are the same, by bisection",
+    against="the budget at which both errors are equal, by bisection",
     wrong=_WRONG_CROSSOVERS,
     follows="eq:label-error",
 )
@@ -304,9 +304,9 @@ def _(crossover, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:mixed-labels",
     "value",
-    "The error of the best weighted mean.",
+    "The error of the optimally weighted mean.",
     of=equations.mixed_error,
-    against="the lowest point of the error over all weights, a parabola through three of them",
+    against="the minimum of the error over all weights, a parabola through three of them",
     wrong={
         "half and half": lambda variance, ai_error: (variance + ai_error) / 4,
         "the better of the two": torch.minimum,
@@ -330,8 +330,8 @@ def _(mixed_error, draw: Draw) -> Comparison:
 @check(
     "eq:ai-budget",
     "minimum",
-    "The split of a budget with which the best mixture has the smallest error; all for the AI, or nothing, at the "
-    "ends.",
+    "The split of a budget at which the best mixture has the smallest error; at the ends all or nothing goes to "
+    "the AI.",
     of=equations.ai_budget,
     against="the split whose error has derivative 0, by automatic differentiation and bisection",
     wrong={

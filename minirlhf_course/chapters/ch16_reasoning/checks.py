@@ -19,9 +19,9 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:lcpo-exact",
     "value",
-    "Correctness minus α per token of deviation, right or wrong: the best length is the one asked for.",
+    "Correctness minus α per token of deviation, for correct and wrong answers: the target length is optimal.",
     of=equations.lcpo_exact,
-    against="α for each token missing or in excess, counted one by one",
+    against="α for each missing or excess token, counted one by one",
     wrong={
         "only excess charged": lambda right, n, target, *, alpha: right - alpha * (n - target).clamp(min=0),
         "squared": lambda right, n, target, *, alpha: right - alpha * (n - target) ** 2,
@@ -42,9 +42,9 @@ def _(lcpo_exact, draw: Draw) -> Comparison:
 @check(
     "eq:lcpo-max",
     "value",
-    "A factor between 0 and 1 that falls with the length and is `offset` at the budget; a wrong answer earns nothing.",
+    "A factor between 0 and 1 that decreases with the length and equals `offset` at the budget; a wrong answer gets 0.",
     of=equations.lcpo_max,
-    against="the middle one of 0, 1 and the straight line, times correctness",
+    against="the median of 0, 1 and the straight line, times correctness",
     wrong={
         "not clipped": lambda right, n, target, *, alpha, offset: right * (alpha * (target - n) + offset),
         "deviation in both directions": lambda right, n, target, *, alpha, offset: (
@@ -68,7 +68,7 @@ def _(lcpo_max, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kimi-length",
     "value",
-    "In each group the reward falls linearly from ½ to −½ with the length; a wrong answer gets it only where it is "
+    "In each group the reward falls linearly from ½ to −½ with the length; a wrong answer gets it only if it is "
     "negative.",
     of=equations.kimi_length_reward,
     against="interpolation between ½ at the shortest and −½ at the longest (NumPy)",
@@ -98,7 +98,7 @@ def _(kimi_length_reward, draw: Draw) -> Comparison:
 @check(
     "eq:format-reward",
     "expected value",
-    "Only well-formed answers are graded; here well formed means that the response ended.",
+    "Only well-formed responses are graded; here well formed means that the response terminated.",
     of=equations.format_reward,
     against="P(well formed)·E[grade | well formed] − penalty·P(malformed) over every response",
     wrong={
@@ -120,7 +120,7 @@ def _(format_reward, draw: Draw) -> Comparison:
 @check(
     "eq:composite-reward",
     "optimum",
-    "Graders that are added multiply their effect on the optimal policy: exp(Σ w r/β) = Π exp(w r/β).",
+    "Adding graders multiplies their effects on the optimal policy: exp(Σ w r/β) = Π exp(w r/β).",
     of=equations.composite_reward,
     against="product of the tilts exp(w_k r_k / β) of the graders",
     wrong={
@@ -140,8 +140,7 @@ def _(composite_reward, draw: Draw) -> Comparison:
 
 @check(
     "eq:cosine-length",
-    "value", "From one end to the other along half a cosine; right and wrong answers have ends of their own, and the limit a "
-    "price.",
+    "value", "Half a cosine between two ends; correct and wrong answers have different ends, and truncated ones a penalty.",
     of=equations.cosine_length_reward,
     against="a cos² + b sin² of half the angle, one length at a time (NumPy)",
     wrong={
@@ -189,9 +188,9 @@ def _again(tokens: list[int], n: int) -> list[bool]:
 
 @check(
     "eq:repetition-penalty",
-    "value", "A token is charged once if a run of n that holds it has been said before; its first occurrence is free.",
+    "value", "A token is penalised once if it is in an n-gram that occurred before; the first occurrence is free.",
     of=equations.repeated_tokens,
-    against="every pair of places of a response compared",
+    against="every pair of positions of a response compared",
     wrong={
         "only the last token of a run": lambda tokens, mask, *, n: (
             torch.tensor(
@@ -221,9 +220,9 @@ def _(repeated_tokens, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:weighted-vote",
     "value",
-    "Every reply stands for its answer, and an answer has the weights of all replies that give it.",
+    "The weight of an answer is the sum of the weights of all replies that give it.",
     of=reasoning.vote_totals,
-    against="a tally by hand, one ballot after the other",
+    against="a count by hand, one reply after the other",
     wrong={
         "every ballot counts one": lambda answers, weights: reasoning.vote_totals(answers, torch.ones_like(weights)),
         "the mean in place of the total": lambda answers, weights: (
@@ -246,7 +245,8 @@ def _(vote_totals, draw: Draw) -> Comparison:
 
 @check(
     "eq:majority-reward",
-    "value", "1 for whoever agrees with most of the group, right or wrong; of answers that tie, the one that was given first.",
+    "value", "1 for a reply that agrees with the most common answer of the group, correct or not; ties are decided by "
+    "position.",
     of=equations.majority_reward,
     against="the most common answer of a counter",
     wrong={
@@ -269,7 +269,7 @@ def _(majority_reward, draw: Draw) -> Comparison:
 
 @check(
     "eq:random-reward-push",
-    "gradient", "A coin as reward: the clip alone pulls every action back whose probability has moved by more than ε.",
+    "gradient", "With a coin as reward, the clip reverses every change of a probability beyond ε.",
     of=equations.random_reward_gradient,
     against="autograd through the clipped objective, averaged over all actions and both signs",
     wrong={
@@ -309,7 +309,7 @@ def _(random_reward_gradient, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:compute-curve",
     "value",
-    "Half of the gain at the midpoint; log(gained/left) rises by B for every factor e of compute.",
+    "Half of the gain at the midpoint; log(gained/remaining) increases by B for every factor e of compute.",
     of=reasoning.compute_curve,
     against="a logistic function whose log-odds are a straight line in log compute",
     wrong={

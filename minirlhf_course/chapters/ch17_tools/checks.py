@@ -15,9 +15,9 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:heard-gradient",
     "value",
-    "The environment draws the token, the policy's log-probability of it is pushed by the advantage.",
+    "The environment samples the token, and its log-probability under the policy is multiplied by the advantage.",
     of=equations.observation_gradient,
-    against="the derivative of E[A log π] in the logits, by autograd",
+    against="the derivative of E[A log π] with respect to the logits, by autograd",
     wrong={
         "π in place of P": lambda spoken, policy, advantages: equations.observation_gradient(
             policy, policy, advantages
@@ -38,7 +38,7 @@ def _(observation_gradient, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:heard-gradient",
     "rest",
-    "Where the policy already speaks like the tool, a common advantage adds nothing.",
+    "If the policy has the distribution of the tool, an advantage that is equal for all tokens has no gradient.",
     of=equations.observation_gradient,
     against="zero",
     wrong={"π forgotten": lambda spoken, policy, advantages: spoken * advantages},
@@ -51,9 +51,9 @@ def _(observation_gradient, draw: Draw) -> Comparison:
 @check(
     "eq:turn-return",
     "value",
-    "Every token of a turn has the discounted sum of this turn's rewards and of those of the turns after it.",
+    "Every token of a turn has the discounted sum of the rewards of this turn and of later ones.",
     of=equations.turn_returns,
-    against="turns taken apart in plain Python and summed one by one",
+    against="turns separated in plain Python and summed one by one",
     wrong={
         "to go from each token": lambda rewards, mask, *, gamma=1.0: returns_to_go(rewards, mask, gamma=gamma),
         "no discount": lambda rewards, mask, *, gamma=1.0: equations.turn_returns(rewards, mask),
@@ -79,7 +79,7 @@ def _(turn_returns, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:turn-return",
     "one reward at the end",
-    "With one reward on the last token and no discount, a turn's return is the trajectory's.",
+    "With one reward on the last token and no discount, a turn's return is that of the trajectory.",
     of=equations.turn_returns,
     against="the total return",
     wrong={
@@ -97,7 +97,7 @@ def _(turn_returns, draw: Draw) -> Comparison:
 
 @check(
     "eq:turn-advantage",
-    "value", "Each turn's return less the mean of the same turn over those of its group that have it.",
+    "value", "Each turn's return minus the mean over those members of its group that have this turn.",
     of=equations.turn_advantages,
     against="loops over the conversations of a group that have the turn",
     wrong={
@@ -138,10 +138,9 @@ def _(turn_advantages, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:call-worth",
     "value",
-    "The reward expected after a call, over everything the tool and the policy may do, less that of answering from "
-    "the head.",
+    "The expected reward after a call, over all outcomes of tool and policy, minus that of answering from memory.",
     of=equations.tool_call_value,
-    against="all outcomes of asking and of not asking, each with its reward",
+    against="all outcomes with a call and without, each with its reward",
     wrong={
         "a failure counts as a wrong answer": lambda read, head, *, fail, lie, cost: (
             (1 - fail - lie) * read - cost - head
@@ -165,8 +164,7 @@ def _(tool_call_value, draw: Draw) -> Iterator[Comparison]:
 
 @check(
     "eq:check-worth",
-    "value", "The reward expected of one who checks, over everything the tool and the check may do, less that of one who "
-    "believes.",
+    "value", "The expected reward with a check, over all outcomes of tool and check, minus that without one.",
     of=equations.verification_value,
     against="all outcomes with the check and without, each with its reward",
     wrong={
@@ -199,9 +197,9 @@ def _(verification_value, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:tokens-read-again",
     "value",
-    "Before it speaks, each turn reads the prompt and all that was said and heard before it.",
+    "Without a cache each turn processes the prompt and all earlier turns.",
     of=equations.prefill_tokens_without_cache,
-    against="lists of tokens, read turn by turn",
+    against="lists of tokens, processed turn by turn",
     wrong={
         "each token once": lambda prompt, said, heard: prompt + (said + heard)[..., :-1].sum(-1),
         "the turn itself read too": lambda prompt, said, heard: (
@@ -227,9 +225,9 @@ def _(prefill_tokens_without_cache, draw: Draw) -> Comparison:
 
 @check(
     "eq:tokens-read-on",
-    "value", "Before it speaks, each turn reads what stands in the conversation and not yet in the cache.",
+    "value", "With a cache each turn processes the tokens of the conversation that are not in the cache.",
     of=equations.prefill_tokens_with_cache,
-    against="a cache of tokens that grows as they are computed, sampled ones by the token after them",
+    against="a cache of tokens that grows as they are computed, sampled ones with the token after them",
     wrong={
         "the end of a turn is never read": lambda prompt, heard: prompt + heard[..., :-1].sum(-1),
         "the last answer is read too": lambda prompt, heard: equations.prefill_tokens_with_cache(prompt, heard) + 1 + heard[..., -1],

@@ -81,7 +81,7 @@ SOFT_MISTAKES = {
 @check(
     "eq:soft-cross-entropy",
     "value",
-    "The teacher's entropy plus KL(p_T‖p_S), both at the temperature; temperature² times that when rescaled.",
+    "The teacher's entropy plus KL(p_T‖p_S), both at the temperature; times temperature² if rescaled.",
     of=kd.soft_cross_entropy,
     against="entropy plus KL by summation",
     wrong=SOFT_MISTAKES,
@@ -98,8 +98,7 @@ def _(soft_cross_entropy, draw):
 @check(
     "eq:soft-cross-entropy",
     "gradient",
-    "Rescaled, the gradient is T (p_S − p_T), which for T → ∞ becomes (z_S − z_T)/V with centred logits: matching "
-    "logits.",
+    "If rescaled, the gradient is T (p_S − p_T), which for T → ∞ becomes (z_S − z_T)/V with centred logits.",
     of=kd.soft_cross_entropy,
     against="p_S − p_T, and differences of centred logits for a high temperature",
     tolerance=1e-5,
@@ -132,9 +131,9 @@ def _(soft_cross_entropy, draw):
 @check(
     "eq:kd-forward",
     "step",
-    "What the student can learn: the cross-entropy without its floor.",
+    "The cross-entropy minus its minimum, the teacher's entropy.",
     of=kd.forward_kl_distillation,
-    against="soft cross-entropy less the teacher's entropy",
+    against="soft cross-entropy minus the teacher's entropy",
     follows="eq:soft-cross-entropy",
     wrong={
         "KL reversed": kd.reverse_kl_distillation,
@@ -157,7 +156,7 @@ def _(forward_kl_distillation, draw):
 @check(
     "eq:kd-forward",
     "whole answers",
-    "Summed along answers of the teacher, its mean is KL(π_T‖π_S) of whole answers.",
+    "Summed along answers of the teacher, its expectation is KL(π_T‖π_S) of whole answers.",
     of=kd.forward_kl_distillation,
     against="KL of the distributions over all answers",
     wrong={
@@ -176,7 +175,7 @@ def _(forward_kl_distillation, draw):
 @check(
     "eq:kd-reverse",
     "whole answers",
-    "Summed along answers of the student, its mean is KL(π_S‖π_T) of whole answers: on-policy distillation.",
+    "Summed along answers of the student, its expectation is KL(π_S‖π_T) of whole answers: on-policy distillation.",
     of=kd.reverse_kl_distillation,
     against="KL of the distributions over all answers",
     wrong={
@@ -209,7 +208,7 @@ JSD_MISTAKES = {
 @check(
     "eq:kd-jsd",
     "value",
-    "β KL(p_T‖m) + (1 − β) KL(p_S‖m); m has the teacher's share β.",
+    "β KL(p_T‖m) + (1 − β) KL(p_S‖m), where the teacher has the weight β in m.",
     of=kd.jsd_distillation,
     against="two KL to the mixture by summation",
     wrong=JSD_MISTAKES,
@@ -228,7 +227,7 @@ def _(jsd_distillation, draw):
 @check(
     "eq:kd-jsd",
     "limit",
-    "Over β it tends to the forward KL for β → 0; over 1 − β to the reverse KL for β → 1.",
+    "Divided by β it tends to the forward KL for β → 0; divided by 1 − β to the reverse KL for β → 1.",
     of=kd.jsd_distillation,
     against="forward and reverse KL by summation",
     tolerance=1e-6,

@@ -55,7 +55,8 @@ def _(rouge_l, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:filter-precision",
     "value",
-    "Good among kept, by counting; the odds grow by the factor recall over false alarms.",
+    "The fraction of good texts among those kept; the filter multiplies the odds by recall over the false "
+    "positive rate.",
     of=equations.filter_precision,
     against="a table of good and bad, kept and dropped, and the odds",
     wrong={
@@ -83,9 +84,9 @@ def _normal(q: Tensor) -> Tensor:
 @check(
     "eq:filter-gain",
     "value",
-    "Of texts whose score is ρ times their quality plus independent noise, those that score highest.",
+    "The mean quality of the texts with the highest scores, where a score is ρ times quality plus independent noise.",
     of=equations.filter_gain,
-    against="the mean quality of what scores above the bar, by quadrature",
+    against="the mean quality above the threshold, by quadrature",
     wrong={
         "a perfect filter": lambda correlation, share: equations.filter_gain(torch.ones_like(share), share),
         "correlation squared": lambda correlation, share: equations.filter_gain(correlation**2, share),
@@ -109,10 +110,10 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:exposure-errors",
     "value",
-    "The mean number of wrong tokens, where a wrong one is right again with probability δ, and a right one wrong "
-    "with ε.",
+    "The expected number of wrong tokens, where a wrong token is followed by a correct one with probability δ, "
+    "and a correct one by a wrong one with probability ε.",
     of=equations.compounded_errors,
-    against="all sequences of right and wrong tokens",
+    against="all sequences of correct and wrong tokens",
     wrong={
         "errors that do not feed on themselves": lambda error, recovery, *, length: error * length,
         "the share in the long run, at once": lambda error, recovery, *, length: error / (error + recovery) * length,
@@ -167,7 +168,7 @@ def _after(
 @check(
     "eq:collapse-replace",
     "value",
-    "Each generation has n draws of the one before and nothing else.",
+    "Each generation consists of n draws from the previous one.",
     of=equations.diversity_retained,
     against="all samples of all generations",
     wrong={
@@ -186,7 +187,7 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:collapse-fresh",
     "value",
-    "Each generation is drawn from a mixture of the one before and the truth.",
+    "Each generation is drawn from a mixture of the previous one and real data.",
     of=equations.diversity_retained,
     against="all samples of all generations",
     wrong={
@@ -215,7 +216,7 @@ def _(kept, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:collapse-accumulate",
     "value",
-    "The j-th n draws come from all before, and join them: the pool moves by 1/j of the way.",
+    "The j-th n draws come from the pool of all earlier data and are added to it.",
     of=equations.diversity_accumulated,
     against="all samples of all generations",
     wrong={
@@ -239,9 +240,9 @@ def _(accumulated, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:collapse-limit",
     "limit",
-    "What accumulating keeps after ever more generations.",
+    "What accumulation preserves after infinitely many generations.",
     of=equations.diversity_limit,
-    against="two thousand generations, and the sum that is left for the rest",
+    against="two thousand generations, and the sum of the remaining terms",
     tolerance=1e-6,
     wrong={
         "nothing is left": lambda *, n: 0.0,
@@ -260,9 +261,9 @@ def _(limit, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:support-kept",
     "value",
-    "The mean number of different outcomes.",
+    "The expected number of distinct outcomes.",
     of=equations.support_retained,
-    against="all samples, and what each of them has",
+    against="all samples, and the outcomes in each of them",
     wrong={
         "as many as draws": lambda probs, *, n: torch.full_like(probs[:, 0], min(n, probs.shape[-1])),
         "outcomes that are missing": lambda probs, *, n: ((1 - probs) ** n).sum(-1),

@@ -67,8 +67,8 @@ TOP_K_MISTAKES: dict[str, Callable[..., Any]] = {
 @check(
     "eq:kd-top-k",
     "value",
-    "The forward KL of what remains of both distributions when all tokens but the teacher's k likeliest are called "
-    "by one name.",
+    "The forward KL between both distributions after all tokens but the teacher's k most probable ones are "
+    "merged into one outcome.",
     of=kd.top_k_distillation,
     against="KL of the two distributions over k tokens and one outcome for all others",
     wrong=TOP_K_MISTAKES,
@@ -89,7 +89,7 @@ def _(top_k_distillation, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kd-top-k-gap",
     "value",
-    "What it misses of the forward KL is the teacher's tail mass times the KL of the tails: never negative.",
+    "The difference to the full forward KL is the teacher's tail mass times the KL of the tails: never negative.",
     of=kd.top_k_distillation,
     against="the forward KL, and the KL of the two tails, each normalised",
     wrong=TOP_K_MISTAKES,
@@ -119,7 +119,7 @@ def _several(draw: Draw) -> tuple[Tensor, Tensor]:
 @check(
     "eq:kd-mixture",
     "value",
-    "No distribution has a lower mean of KL(p_h‖q) over the teachers.",
+    "No distribution has a smaller mean of KL(p_h‖q) over the teachers.",
     of=equations.mixture_of_teachers,
     against="the distribution with the smallest mean forward KL, found numerically",
     tolerance=1e-6,
@@ -134,7 +134,7 @@ def _(mixture, draw: Draw) -> Comparison:
 @check(
     "eq:kd-product",
     "value",
-    "No distribution has a lower mean of KL(q‖p_h) over the teachers.",
+    "No distribution has a smaller mean of KL(q‖p_h) over the teachers.",
     of=equations.product_of_teachers,
     against="the distribution with the smallest mean reverse KL, found numerically",
     tolerance=1e-6,
@@ -158,10 +158,10 @@ def _inclusive(values: Tensor, logps: Tensor, mask: Tensor) -> Tensor:
 @check(
     "eq:prefix-credit",
     "gradient",
-    "With the answers' probabilities held fixed it has the gradient of the expected sum, for any divergence at the "
-    "tokens.",
+    "With the probabilities of the answers held fixed it has the gradient of the expected sum, for any "
+    "divergence per token.",
     of=kl.with_prefix_credit,
-    against="the gradient of the mean over all answers of the student, their probabilities differentiated too",
+    against="the gradient of the mean over all answers of the student, with their probabilities differentiated",
     wrong={
         "answers taken as fixed": lambda values, logps, mask: values + 0 * logps,
         "for what came before": _inclusive,

@@ -33,7 +33,7 @@ def _plug_in(n: Tensor, c: Tensor, *, k: int) -> Tensor:
 @check(
     "eq:pass-at-k",
     "value",
-    "The share of subsets with at least one correct sample, for every number of correct ones.",
+    "The fraction of subsets with at least one correct sample, for every number of correct ones.",
     of=estimators.pass_at_k,
     against="all subsets of k of the n samples",
     wrong={
@@ -53,7 +53,7 @@ def _(pass_at_k, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pass-at-k",
     "unbiased",
-    "On average the estimate is the chance that k fresh samples contain a correct one.",
+    "The expectation of the estimate is the probability that k new samples contain a correct one.",
     of=estimators.pass_at_k,
     against="1 − (1−p)^k, over the binomial distribution of correct samples",
     wrong={"plug-in 1 − (1 − c/n)^k": _plug_in, "all k correct": estimators.pass_hat_k},
@@ -66,7 +66,7 @@ def _(pass_at_k, draw: Draw) -> Comparison:
 @check(
     "eq:pass-hat-k",
     "value",
-    "The share of subsets that are all correct, for every number of correct ones.",
+    "The fraction of subsets that are all correct, for every number of correct samples.",
     of=estimators.pass_hat_k,
     against="all subsets of k of the n samples",
     wrong={
@@ -85,7 +85,7 @@ def _(pass_hat_k, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pass-hat-k",
     "unbiased",
-    "On average the estimate is the chance that k fresh samples are all correct.",
+    "The expectation of the estimate is the probability that k new samples are all correct.",
     of=estimators.pass_hat_k,
     against="p^k, over the binomial distribution of correct samples",
     wrong={
@@ -112,7 +112,7 @@ def _samples(counts: Tensor) -> list[int]:
 @check(
     "eq:maj-at-k",
     "value",
-    "The share of subsets whose most frequent answer is the right one, a tie counting by its number of leaders.",
+    "The fraction of subsets whose most frequent answer is correct; a tie counts one over the number of leaders.",
     of=estimators.maj_at_k,
     against="the vote of all subsets of k of the n samples",
     wrong={
@@ -136,9 +136,9 @@ def _(maj_at_k, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:maj-at-k",
     "unbiased",
-    "On average over n samples the estimate is the chance that k fresh samples elect the right answer.",
+    "The expectation of the estimate is the probability that the vote of k new samples is correct.",
     of=estimators.maj_at_k,
-    against="the vote of all sequences of k fresh samples",
+    against="the vote of all sequences of k new samples",
     wrong={
         "more than half of the votes needed": lambda counts, *, correct, k: _over_subsets(
             _samples(counts), k, lambda s: float(2 * s.count(correct) > k)

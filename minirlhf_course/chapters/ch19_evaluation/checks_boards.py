@@ -30,9 +30,9 @@ def _games(draw: Draw, size: int, most: int) -> Tensor:
 @check(
     "eq:leaderboard-information",
     "value",
-    "What the games tell is the covariance, in the next games, of what each model wins beyond its expectation.",
+    "The information is the covariance, over future games, of each model's wins minus its expected wins.",
     of=equations.leaderboard_information,
-    against="the covariance of wins beyond expectation, over all outcomes of all games",
+    against="the covariance of wins minus expected wins, over all outcomes of all games",
     wrong={
         "sign of the pairs": lambda games, rewards: equations.leaderboard_information(games, rewards).abs(),
         "each game worth ¼": lambda games, rewards: equations.leaderboard_information(games, 0 * rewards),
@@ -59,7 +59,7 @@ def _(information, draw: Draw) -> Comparison:
 @check(
     "eq:leaderboard-information",
     "curvature",
-    "It is also the curvature of the log-likelihood, whoever has won.",
+    "It is also the curvature of the log-likelihood, whatever the outcomes.",
     of=equations.leaderboard_information,
     against="finite differences of the gradient of the log-likelihood",
     wrong={
@@ -93,7 +93,7 @@ def _split(games: Tensor, share: Tensor) -> Tensor:
 @check(
     "eq:leaderboard-variance",
     "value",
-    "Hold any one reward fixed: the variances of the others are those of their differences from it.",
+    "With one reward fixed, the variances of the others are those of their differences from it.",
     of=equations.leaderboard_variance,
     against="the inverse of the information when the last model's reward is held fixed",
     wrong={
@@ -136,9 +136,10 @@ def _of_two(games: Tensor, rewards: Tensor, counted: float) -> Tensor:
 @check(
     "eq:leaderboard-variance",
     "chain",
-    "Two models that met only by way of others are as uncertain as all the links between them together.",
+    "The variance of the difference of two models that met only through others is the sum of the variances along "
+    "the chain.",
     of=equations.leaderboard_variance,
-    against="1/(n p(1 − p)) of each pair that met, added up along the chain",
+    against="1/(n p(1 − p)) of each pair that met, summed along the chain",
     wrong={
         "one's own games alone": lambda games, rewards: _from_diagonal(games, rewards),
         "covariance forgotten": lambda games, rewards: _of_two(games, rewards, 0.0),
@@ -160,10 +161,10 @@ def _(variance, draw: Draw) -> Comparison:
 
 @check(
     "eq:brier-score",
-    "decisions", "Act where the probability exceeds t, at a cost of t, for a gain of 1 if it comes true: twice what is lost by "
-    "it, over all t.",
+    "decisions", "Twice the expected loss of acting whenever the probability exceeds the cost t of the action, integrated "
+    "over all t.",
     of=equations.brier_score,
-    against="the regret of all decisions that one could take on it, integrated over their thresholds",
+    against="the regret of all threshold decisions, integrated over their thresholds",
     wrong={
         "absolute error": lambda probabilities, outcomes: (probabilities - outcomes).abs().mean(-1),
         "surprise": lambda probabilities, outcomes: -torch.where(outcomes > 0.5, probabilities, 1 - probabilities).log().mean(-1),
@@ -184,9 +185,9 @@ def _(score, draw: Draw) -> Comparison:
 @check(
     "eq:brier-score",
     "proper",
-    "Nobody does better, on average, than by saying what is true.",
+    "The expected score is best at the true probability.",
     of=equations.brier_score,
-    against="zero slope at the true probability, of the score expected over both outcomes",
+    against="derivative 0 at the true probability, of the expected score",
     wrong={
         "absolute error": lambda probabilities, outcomes: (probabilities - outcomes).abs().mean(-1),
         "fourth power": lambda probabilities, outcomes: ((probabilities - outcomes) ** 4).mean(-1),
@@ -202,7 +203,7 @@ def _(score, draw: Draw) -> Comparison:
 @check(
     "eq:brier-parts",
     "sum",
-    "Reliability less resolution plus uncertainty is the Brier score.",
+    "Reliability minus resolution plus uncertainty is the Brier score.",
     of=equations.brier_parts,
     against="the mean squared error of all answers",
     wrong={
@@ -222,7 +223,7 @@ def _(parts, draw: Draw) -> Comparison:
 @check(
     "eq:brier-parts",
     "each",
-    "How far groups are from what they said, how far they are apart, and what nobody can know.",
+    "The distance of groups from their forecasts, the distance between groups, and the variance of the outcomes.",
     of=equations.brier_parts,
     against="groups of equal forecasts, one by one",
     wrong={
@@ -267,7 +268,7 @@ def _grouped(said: Tensor, happened: Tensor, *, weighted: bool) -> tuple[Tensor,
 @check(
     "eq:answering-gain",
     "value",
-    "The mean of the points: 1 for a right answer, minus the penalty for a wrong one.",
+    "The expected score: 1 for a correct answer, minus the penalty for a wrong one.",
     of=equations.answering_gain,
     against="both outcomes with their points",
     wrong={
@@ -286,9 +287,9 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:abstention-threshold",
     "value",
-    "At λ right answers to each wrong one, points for the right ones just pay for the wrong one.",
+    "At this probability of being correct the expected score of an answer is 0.",
     of=equations.answering_gain,
-    against="answers out of a hundred, counted: with as many right ones as the threshold says nothing is won or lost",
+    against="a hundred answers: with the threshold's number of correct ones, the points sum to zero",
     wrong={
         "no price for errors": lambda confidence, *, penalty: confidence,
         "penalty for every answer": lambda confidence, *, penalty: confidence - penalty,
@@ -307,9 +308,9 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:normalised-score",
     "value",
-    "The score, times the length to the exponent, is the log of the product of the tokens' probabilities.",
+    "The score times a power of the length is the log-probability of the answer.",
     of=evaluation.normalised_scores,
-    against="the answer's probability, put together again from its score",
+    against="the answer's probability, recovered from its score",
     wrong={
         "exponent forgotten": lambda logps, lengths, *, exponent: logps / lengths,
         "multiplied": lambda logps, lengths, *, exponent: logps * lengths**exponent,
@@ -328,10 +329,10 @@ def _(scores, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:pointwise-information",
     "Bayes",
-    "If the empty prompt gives answers their overall frequency, the score ranks answers by how well they explain "
-    "the question.",
+    "If the empty prompt gives answers their overall frequency, the score ranks answers by the likelihood of the "
+    "question given the answer.",
     of=evaluation.pointwise_information,
-    against="the likelihood of the question, given the answer, in a joint table of questions and answers",
+    against="the likelihood of the question given the answer, in a joint table of questions and answers",
     wrong={
         "likelihood alone": lambda logps, prior_logps: logps,
         "sum": lambda logps, prior_logps: logps + prior_logps,
@@ -350,9 +351,9 @@ def _(information, draw: Draw) -> Comparison:
 
 @check(
     "eq:ngram-overlap",
-    "value", "The share of an item's pieces that stand in the training text.",
+    "value", "The fraction of an item's n-grams that occur in the training text.",
     of=evaluation.ngram_overlap,
-    against="pieces of text looked for in the training text, letter by letter",
+    against="n-grams searched in the training text, letter by letter",
     wrong={
         "any hit counts as all": lambda tokens, seen, *, n: float(any(r in seen for r in evaluation.ngrams(tokens, n=n))),
         "tokens instead of runs": lambda tokens, seen, *, n: sum(
@@ -380,9 +381,9 @@ def _(overlap, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:selected-score",
     "value",
-    "What the best of several submissions scores on the items that it was chosen by.",
+    "The expected score of the best of several submissions, on the items by which it was selected.",
     of=equations.selected_score,
-    against="the best of all outcomes of all submissions, enumerated",
+    against="the maximum over all outcomes of all submissions, enumerated",
     wrong={
         "one submission": lambda chance, *, items, tries: chance,
         "right if any of them is": lambda chance, *, items, tries: 1 - (1 - chance) ** tries,

@@ -58,9 +58,9 @@ def _shift(ends: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 @check(
     "eq:wald-interval",
     "value",
-    "The share, and on each side z standard deviations of the share of a resample.",
+    "The fraction, plus and minus z standard deviations of the fraction of a resample.",
     of=evaluation.wald_interval,
-    against="standard deviation of the share in all n^n resamples of the items",
+    against="standard deviation of the fraction in all n^n resamples of the items",
     wrong={
         "Wilson's": evaluation.wilson_interval,
         "one-sided z": lambda successes, trials, *, alpha: evaluation.wald_interval(successes, trials, alpha=2 * alpha),
@@ -84,7 +84,7 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:wilson-interval",
     "value",
-    "The ends are the two truths from which the share that was seen is just z standard errors away.",
+    "The ends are the two probabilities from which the observed fraction is z standard errors away.",
     of=evaluation.wilson_interval,
     against="the p that are z of their own standard errors away, by bisection",
     wrong={
@@ -148,9 +148,12 @@ TIED: dict[str, Callable[..., Any]] = {
 
 @check(
     "eq:win-rate-interval",
-    "value", "The ends are the two truths from which the win rate that was seen is just z standard errors away.",
+    "value", "The ends are the two win rates from which the observed one is z standard errors away.",
     of=evaluation.win_rate_interval,
-    against="the votes' likeliest shares of all with the end's mean, by Lagrange's multiplier: z standard errors from what was seen",
+    against=(
+        "the maximum-likelihood fractions with this mean, by Lagrange's multiplier: z standard errors from the "
+        "observation"
+    ),
     wrong={**TIED, "ties thrown away": lambda wins, ties, losses, *, alpha: evaluation.wilson_interval(
         wins, wins + losses, alpha=alpha
     )},
@@ -180,9 +183,9 @@ def _likeliest_variance(mean: float, counts: Sequence[float]) -> float:
 @check(
     "eq:win-rate-interval",
     "limits",
-    "Without ties, with nothing but wins, losses or ties.",
+    "The cases without ties, and with only wins, losses or ties.",
     of=evaluation.win_rate_interval,
-    against="Wilson's interval where nothing is tied; ½ ± z²/(2(n + z²)) where everything is",
+    against="Wilson's interval without ties; ½ ± z²/(2(n + z²)) for ties only",
     wrong={name: TIED[name] for name in ("the spread that was seen", "one-sided z", "ties are losses")},
 )
 def _(interval, draw: Draw) -> Iterator[Comparison]:
@@ -201,7 +204,7 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bootstrap-law",
     "law",
-    "How many of a resample's items are right.",
+    "The number of correct items in a resample.",
     of=equations.resampling_law,
     against="all n^n resamples of the items, counted",
     wrong={
@@ -222,9 +225,9 @@ def _(law, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:bootstrap-law",
     "value",
-    "The ends are quantiles among the shares of all resamples, of which none is more likely than another.",
+    "The ends are quantiles of the fractions in all resamples, which are equally probable.",
     of=experiments.bootstrap_interval,
-    against="sorted shares of all n^n resamples of the items",
+    against="sorted fractions of all n^n resamples of the items",
     wrong={
         "both tails of the whole level": lambda successes, trials, *, alpha: experiments.bootstrap_interval(
             successes, trials, alpha=min(2 * alpha, 0.99)
@@ -249,9 +252,9 @@ def _(interval, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:interval-coverage",
     "value",
-    "The chance of all outcomes from which an interval is computed that holds the truth.",
+    "The probability of an outcome whose interval contains the true value.",
     of=equations.coverage,
-    against="all 2^n outcomes of the items, those counted whose interval holds the truth",
+    against="all 2^n outcomes of the items, of which those count whose interval contains the true value",
     wrong={
         "all counts equally likely": lambda low, high, chance: (
             ((low <= chance[..., None]) & (chance[..., None] <= high)).double().mean(-1)
@@ -283,7 +286,7 @@ def _(coverage, draw: Draw) -> Comparison:
 @check(
     "eq:sign-test",
     "value",
-    "The share of all swaps that leave the two models at least as far apart as they were.",
+    "The fraction of all swaps with a difference at least as large as the observed one.",
     of=statistics.sign_test,
     against="all ways to swap the two models on the items on which they differ",
     wrong={
@@ -301,7 +304,7 @@ def _(sign_test, draw: Draw) -> Iterator[Comparison]:
 
 @check(
     "eq:paired-variance",
-    "unbiased", "On average the estimate is the variance of the mean difference.",
+    "unbiased", "The expectation of the estimate is the variance of the mean difference.",
     of=equations.paired_variance,
     against="the variance of the mean difference, over all samples of three items from a population of four",
     wrong={
@@ -340,7 +343,7 @@ def _of_cluster_means(scores: Tensor, clusters: Tensor) -> Tensor:
 
 @check(
     "eq:clustered-variance",
-    "bootstrap", "For clusters of one size it is the variance of the bootstrap that resamples whole clusters.",
+    "bootstrap", "For clusters of equal size it is the variance of the bootstrap that resamples whole clusters.",
     of=evaluation.clustered_variance,
     against="the variance of the mean over all ways to draw three of three clusters, with replacement",
     wrong={
@@ -359,7 +362,7 @@ def _(variance, draw: Draw) -> Comparison:
 @check(
     "eq:clustered-variance",
     "pairs",
-    "Every pair of items that may go together counts with the product of its deviations; other pairs count as 0.",
+    "Every pair of items of one cluster contributes the product of its deviations; other pairs contribute 0.",
     of=evaluation.clustered_variance,
     against="products of deviations, over all pairs of items of one cluster",
     wrong={
@@ -382,8 +385,8 @@ def _(variance, draw: Draw) -> Comparison:
 @check(
     "eq:design-effect",
     "value",
-    "Items that copy one coin with probability ρ and toss their own otherwise, against as many items that all toss "
-    "their own.",
+    "Items that copy one common coin with probability ρ and are independent otherwise, against as many "
+    "independent items.",
     of=equations.design_effect,
     against="the exact variance of a cluster's sum, over all of its outcomes",
     wrong={
@@ -426,7 +429,7 @@ _WRONG_SOURCES = {
 @check(
     "eq:three-sources",
     "value",
-    "The variance of a mean over seeds, items and replies, each of which adds its own coin.",
+    "The variance of a mean over seeds, items and replies with independent contributions.",
     of=evaluation.difference_variance,
     against="all outcomes of coins for each seed, item and reply",
     wrong=_WRONG_SOURCES,
@@ -451,7 +454,7 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:three-sources",
     "right or wrong",
-    "Of answers that are right or wrong, ω² is the variance of the items' chances and σ² the mean of p(1 − p).",
+    "For binary outcomes ω² is the variance of the items' probabilities and σ² the mean of p(1 − p).",
     of=evaluation.difference_variance,
     against="all draws of two items, and all outcomes of their replies",
     wrong={name: _WRONG_SOURCES[name] for name in ("more replies are more items", "replies do not help")},
@@ -474,7 +477,7 @@ def _(variance, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:items-needed",
     "power",
-    "With so many items the difference is beyond z standard errors, on its own side, as often as was asked for.",
+    "With this number of items the difference is significant, with the correct sign, with the requested probability.",
     of=evaluation.items_needed,
     against="the normal density of the measured difference, integrated beyond the test's threshold",
     wrong={

@@ -24,9 +24,9 @@ def _coefficients(draw: Draw) -> tuple[float, float]:
 @check(
     "eq:gold-best-of-n",
     "value",
-    "It starts at 0 with slope α, is back at 0 at d = α/β, and bends by −2β everywhere.",
+    "The curve starts at 0 with derivative α, has its second zero at d = α/β, and the second derivative −2β.",
     of=equations.gold_best_of_n,
-    against="the parabola through its value and slope at 0 and its second root α/β",
+    against="the parabola through its value and derivative at 0 and its second zero α/β",
     wrong={
         "linear in KL instead of √KL": lambda distance, *, alpha, beta: distance**2 * (alpha - beta * distance**2),
         "the form of reinforcement learning": equations.gold_rl,
@@ -45,9 +45,9 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gold-best-of-n-peak",
     "value",
-    "The slope of d (α − β d) vanishes at the peak, and the curve is as high as stated.",
+    "The derivative of d (α − β d) vanishes at the peak, and the curve has the stated height.",
     of=equations.gold_best_of_n_peak,
-    against="slope 0 and value of the curve there, by finite differences",
+    against="derivative 0 and value of the curve at the peak, by finite differences",
     wrong={
         "second root instead of the peak": lambda *, alpha, beta: (alpha / beta, alpha**2 / (4 * beta)),
         "2 lost in the height": lambda *, alpha, beta: (alpha / (2 * beta), alpha**2 / (2 * beta)),
@@ -65,7 +65,7 @@ def _(peak, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gold-rl",
     "value",
-    "Going c times as far multiplies the gain by c, less a penalty that grows with log c.",
+    "c times the distance multiplies the gain by c, minus a penalty that grows with log c.",
     of=equations.gold_rl,
     against="its scaling law f(c d) = c f(d) − β c log c · d, its value α at d = 1, and 0 at d = 0",
     wrong={
@@ -90,9 +90,9 @@ def _(form, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gold-rl-peak",
     "value",
-    "The slope of d (α − β log d) vanishes at the peak, and the curve is as high as stated.",
+    "The derivative of d (α − β log d) vanishes at the peak, and the curve has the stated height.",
     of=equations.gold_rl_peak,
-    against="slope 0 and value of the curve there, by finite differences",
+    against="derivative 0 and value of the curve at the peak, by finite differences",
     wrong={
         "root instead of the peak": lambda *, alpha, beta: (math.exp(alpha / beta), beta * math.exp(alpha / beta - 1)),
         "height without β": lambda *, alpha, beta: (math.exp(alpha / beta - 1), math.exp(alpha / beta - 1)),
@@ -118,7 +118,7 @@ def _tilted(ref: Tensor, rewards: Tensor, strength: Tensor | float) -> Tensor:
 @check(
     "eq:tilt",
     "value",
-    "Among all policies that are as far from the reference, the tilted one has most of the proxy.",
+    "Among all policies with the same KL from the reference, the tilted one has the largest proxy reward.",
     of=over.tilt,
     against="numerical maximisation of λ E[r] − KL(π‖π_ref)",
     tolerance=1e-7,
@@ -147,7 +147,7 @@ def _proxy_and_gold(draw: Draw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @check(
     "eq:tilt-slope",
     "value",
-    "Gold changes by its covariance with the proxy, as it stands where the policy is.",
+    "The derivative of the gold reward is its covariance with the proxy under the current policy.",
     of=over.tilt_slope,
     against="finite differences of E[gold] in the strength",
     wrong={
@@ -171,7 +171,7 @@ def _(tilt_slope, draw: Draw) -> Comparison:
 @check(
     "eq:tilt-kl-slope",
     "value",
-    "Each unit of strength costs λ times the variance of the proxy, in nats.",
+    "The derivative of the KL with respect to the strength λ is λ times the variance of the proxy.",
     of=equations.tilt_kl_slope,
     against="finite differences of the KL in the strength",
     wrong={
@@ -200,7 +200,7 @@ def _tilted_normal(push: float) -> Tensor:
 @check(
     "eq:linear-gold",
     "value",
-    "Proxy = gold + independent noise: tilting by it moves gold along a straight line in √KL, and never down.",
+    "If proxy = gold + independent noise, tilting by it increases gold linearly in √KL.",
     of=over.linear_gold,
     against="Gauss–Hermite quadrature of the tilted Gaussian",
     wrong={
@@ -227,7 +227,7 @@ def _(linear_gold, draw: Draw) -> Comparison:
 @check(
     "eq:quadratic-gold",
     "value",
-    "Gold lies on d (α − β d) exactly, at any strength of the tilt.",
+    "The gold reward is exactly d (α − β d), for any strength of the tilt.",
     of=equations.quadratic_gold_coefficients,
     against="Gauss–Hermite quadrature over two features",
     wrong={
@@ -263,7 +263,7 @@ def _(coefficients, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:ensemble-worst-case",
     "value",
-    "No member gives less, and one gives just that.",
+    "The smallest reward of all members.",
     of=over.worst_case,
     against="the largest threshold that every member's reward reaches, by bisection",
     wrong={
@@ -285,7 +285,7 @@ def _(worst_case, draw: Draw) -> Comparison:
 @check(
     "eq:ensemble-uncertainty",
     "value",
-    "Members that agree are taken at their word; disagreement costs its variance.",
+    "The mean reward of the members minus a multiple of their variance.",
     of=over.uncertainty_weighted,
     against="mean minus half the mean squared difference of two members, over all pairs",
     wrong={

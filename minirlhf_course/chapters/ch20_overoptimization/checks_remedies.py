@@ -22,10 +22,10 @@ def _unpriced(ref_logps: Tensor, rewards: Tensor, costs: Tensor, limits: Tensor,
 @check(
     "eq:constrained-tilt",
     "value",
-    "With one binding limit on three outcomes, the tilt at that price is the best distribution on the line E[cost] "
-    "= limit.",
+    "With one active constraint on three outcomes, the tilt with this multiplier is the best distribution on the "
+    "line E[cost] = limit.",
     of=equations.constraint_multipliers,
-    against="a search along the line of distributions that meet the limit",
+    against="a search along the line of distributions that satisfy the constraint",
     tolerance=1e-6,
     wrong={
         "limit ignored": _unpriced,
@@ -62,9 +62,9 @@ def _(multipliers, draw: Draw) -> Comparison:
 @check(
     "eq:constrained-tilt",
     "slackness",
-    "Of two limits one binds and one does not.",
+    "Of two constraints one is active and one is not.",
     of=equations.constraint_multipliers,
-    against="the definition: no limit is broken, and a limit with room has no price",
+    against="the definition: no constraint is violated, and an inactive one has multiplier 0",
     tolerance=1e-6,
     wrong={
         "equality whatever the sign": lambda ref_logps, rewards, costs, limits, *, strength: (
@@ -99,7 +99,7 @@ def _gradient(surrogate, logits: Tensor, feedback: Tensor) -> Tensor:
 @check(
     "eq:coupled-approval",
     "gradient",
-    "Ordinary policy gradient climbs the grade as the action has left it.",
+    "The ordinary policy gradient increases the grade after tampering.",
     of=over.coupled_approval,
     against="finite differences of Σ π(a) F(a, a)",
     tolerance=1e-7,
@@ -126,10 +126,10 @@ _NOT_DECOUPLED = {
 @check(
     "eq:decoupled-approval",
     "gradient",
-    "If actions add to all grades alike, decoupled approval climbs the true approval, as if nobody could touch a "
-    "grade.",
+    "If actions add to all grades equally, decoupled approval has the gradient of the true approval, as without "
+    "tampering.",
     of=over.decoupled_approval,
-    against="finite differences of the approval that nobody has touched",
+    against="finite differences of the approval without tampering",
     tolerance=1e-7,
     wrong=_NOT_DECOUPLED,
 )
@@ -143,9 +143,9 @@ def _(surrogate, draw: Draw) -> Comparison:
 @check(
     "eq:decoupled-approval",
     "any feedback",
-    "Whatever actions do to grades, only the part of the policy that asks is followed.",
+    "Whatever actions do to grades, the gradient is that of the querying policy only.",
     of=over.decoupled_approval,
-    against="finite differences in the asking policy alone, the acting one held",
+    against="finite differences in the querying policy only, with the acting one fixed",
     tolerance=1e-7,
     wrong=_NOT_DECOUPLED,
 )
@@ -162,7 +162,7 @@ def _(surrogate, draw: Draw) -> Comparison:
 @check(
     "eq:roc-auc",
     "value",
-    "The chance that a positive outcome scores higher; ties count one half.",
+    "The probability that a positive outcome scores higher than a negative one; ties count one half.",
     of=over.roc_auc,
     against="all pairs of a positive and a negative outcome",
     wrong={

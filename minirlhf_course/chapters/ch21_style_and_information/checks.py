@@ -73,7 +73,7 @@ BIASED_MISTAKES = {
 @check(
     "eq:biased-correlation",
     "value",
-    "It is the correlation of gold with gold plus b times style.",
+    "The correlation of gold with gold plus b times style.",
     of=equations.biased_correlation,
     against="the correlation of two columns over nine replies",
     wrong=BIASED_MISTAKES,
@@ -93,8 +93,8 @@ def _(biased_correlation, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:biased-correlation",
     "gold that is left",
-    "For Gaussian gold and style the tilt by the biased reward gains this share of what gold itself gains at the "
-    "same KL.",
+    "For Gaussian gold and style, the tilt by the biased reward has this fraction of the gold gain of the tilt "
+    "by gold at the same KL.",
     of=equations.biased_correlation,
     against="the mean shift of Gaussian gold under a tilt of known KL, by quadrature",
     tolerance=1e-6,
@@ -133,7 +133,7 @@ RESIDUAL_MISTAKES = {
 @check(
     "eq:residual-reward",
     "value",
-    "What least squares on style does not explain; it is uncorrelated with style.",
+    "The residual of a least-squares fit on style, which is uncorrelated with style.",
     of=equations.residual_reward,
     against="the fitted values of the weighted normal equations",
     wrong=RESIDUAL_MISTAKES,
@@ -149,10 +149,10 @@ def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:residual-error",
     "value",
-    "Of gold plus b times style the same is left for every b, and it differs from centred gold by gold's slope on "
-    "style.",
+    "The residual of gold plus b times style is the same for every b; it differs from centred gold by the part "
+    "that is linear in style.",
     of=equations.residual_reward,
-    against="gold less its own least-squares slope",
+    against="gold minus its own least-squares fit",
     wrong=RESIDUAL_MISTAKES
     | {
         "gold's slope spared": lambda probs, rewards, style: (
@@ -175,7 +175,8 @@ def _(residual_reward, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:frisch-waugh",
     "step",
-    "The weights of the features in the joint regression; it makes no difference if the rewards lose their slope, too.",
+    "The weights of the features in the joint regression; it makes no difference whether style is also regressed "
+    "out of the rewards.",
     of=equations.partialled_weights,
     against="the regression on features and style together",
     follows="eq:residual-reward",
@@ -198,7 +199,8 @@ def _(partialled_weights, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:omitted-variable",
     "step",
-    "Without style in the fit, the features' weights change by the weight of style times what each carries of it.",
+    "Without style in the fit, the weights of the features change by the weight of style times the regression of "
+    "style on the features.",
     of=equations.omitted_style_slopes,
     against="the difference of two regressions, with style and without it",
     follows="eq:frisch-waugh",
@@ -227,7 +229,7 @@ def _(omitted_style_slopes, draw: Draw) -> Comparison:
 @check(
     "eq:product-of-experts",
     "value",
-    "Both experts decide alone; of the cases in which they agree it is the share for the first reply. Log-odds add up.",
+    "For two independent experts, the probability of the first reply given that they agree. Log-odds add.",
     of=equations.product_of_experts,
     against="two independent verdicts, counted where they agree; and log-odds",
     wrong={
@@ -258,7 +260,8 @@ def _two_heads(quality: Tensor, head: Tensor, style: Tensor, coef: float, *, abs
 @check(
     "eq:two-heads",
     "value",
-    "The ranking loss of the sum of the heads, with one head pressed off style and the other onto it.",
+    "The ranking loss of the sum of the heads, with a penalty on the correlation of one head with style and a "
+    "bonus for the other's.",
     of=equations.two_heads_loss,
     against="the correlation matrix of the heads and the style, and softplus",
     wrong={
@@ -294,7 +297,7 @@ def _(two_heads_loss, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:two-heads",
     "limit",
-    "The residual and the slope times style reach the lowest loss that heads with one sum can have: coef below the "
+    "The residual and the slope times style have the smallest loss of all heads with this sum: coef below the "
     "ranking loss.",
     of=equations.two_heads_loss,
     against="the residual of the sum",

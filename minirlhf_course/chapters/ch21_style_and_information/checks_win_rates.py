@@ -18,7 +18,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:length-term",
     "value",
-    "(e^{2u} − 1)/(e^{2u} + 1) of the difference in units of its deviation; 0 for two answers of one length.",
+    "(e^{2u} − 1)/(e^{2u} + 1) of the difference divided by its deviation; 0 for two answers of equal length.",
     of=st.length_term,
     against="the standard library's deviation and exponentials",
     wrong={
@@ -39,7 +39,7 @@ def _(length_term, draw: Draw) -> Comparison:
 @check(
     "eq:length-controlled-logit",
     "value",
-    "The odds are e^θ (e^φ)^t (e^ψ)^γ.",
+    "The odds are a product of three factors: e^θ (e^φ)^t (e^ψ)^γ.",
     of=st.length_controlled_probability,
     against="odds: one factor for each part",
     wrong={
@@ -80,10 +80,10 @@ CONTROL_MISTAKES = {
 @check(
     "eq:length-controlled-win-rate",
     "value",
-    "The regression's chances with all length terms at 0; with the other side's parameters it is one less this; ½ "
-    "against itself.",
+    "The regression's win probabilities with all length terms at 0; exchanging the models gives one minus it, "
+    "and ½ against itself.",
     of=st.length_controlled_win_rate,
-    against="the mean of the model's chances at equal lengths, and the other side's",
+    against="the mean of the model's probabilities at equal lengths, and the other model's",
     wrong=CONTROL_MISTAKES,
 )
 def _(length_controlled_win_rate, draw: Draw) -> Iterator[Comparison]:
@@ -108,7 +108,7 @@ GAP_MISTAKES = {
 @check(
     "eq:controlled-gap",
     "value",
-    "The intercept of margins on differences; and a bias in the margins, whatever it is, changes nothing.",
+    "The intercept of the regression of margins on differences; a length bias in the margins does not change it.",
     of=equations.controlled_gap,
     against="the standard library's linear regression; and the gap of quality alone",
     wrong=GAP_MISTAKES,
@@ -139,9 +139,9 @@ def _by_groups(logps: Tensor, ref_logps: Tensor, style: Tensor) -> tuple[Tensor,
 @check(
     "eq:style-content-kl",
     "value",
-    "The KL of the styles' law, and the mean under the policy of the KL within a style.",
+    "The KL between the distributions of styles, plus the mean under the policy of the KL within a style.",
     of=equations.style_and_content,
-    against="each style by itself",
+    against="the sum over styles",
     wrong={
         "weighted by the reference": lambda logps, ref_logps, style: (
             equations.style_and_content(logps, ref_logps, style)[0],
@@ -178,9 +178,11 @@ INFORMATION_MISTAKES = {
 @check(
     "eq:reply-information",
     "value",
-    "H(Y) − H(Y|W), and how far wish and reply are from independent.",
+    "H(Y) − H(Y|W), the mutual information of wish and reply.",
     of=equations.completion_information,
-    against="the entropy of the replies less that of the replies to each wish; KL of the joint law to the product",
+    against=(
+        "the entropy of the replies minus that of the replies to each wish; KL of the joint distribution to the product"
+    ),
     wrong=INFORMATION_MISTAKES,
 )
 def _(completion_information, draw: Draw) -> Iterator[Comparison]:
@@ -195,9 +197,10 @@ def _(completion_information, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:information-budget",
     "value",
-    "For any reference that is the same for all wishes, the mean KL is the information and the KL of the mean policy.",
+    "For any reference that is the same for all wishes, the mean KL is the mutual information plus the KL of the "
+    "mean policy.",
     of=equations.completion_information,
-    against="the KL to the reference, wish by wish, less that of the mean policy",
+    against="the KL to the reference, wish by wish, minus that of the mean policy",
     wrong=INFORMATION_MISTAKES,
 )
 def _(completion_information, draw: Draw) -> Comparison:
@@ -209,7 +212,7 @@ def _(completion_information, draw: Draw) -> Comparison:
 @check(
     "eq:markup-odds",
     "value",
-    "The reference's odds, times e to the λ m, times the ratio of what the content earns with markup and without.",
+    "The reference's odds, times e^(λm), times the ratio of the content's normalisers with and without markup.",
     of=equations.markup_odds,
     against="three factors from the reference alone",
     wrong={

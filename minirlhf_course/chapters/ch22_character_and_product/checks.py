@@ -19,7 +19,7 @@ from minirlhf_course.ledger.registry import Comparison, Draw, check
 @check(
     "eq:trait-score",
     "value",
-    "The score is the change that an answer makes to the log-odds of the system prompt, for every prior.",
+    "The change of the log-odds of the system prompt given the answer, for every prior.",
     of=equations.trait_score,
     against="posterior odds over all answers",
     wrong={

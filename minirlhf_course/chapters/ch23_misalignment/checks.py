@@ -57,7 +57,7 @@ def along(f: Callable[[Tensor], Tensor], theta: Tensor, step: Tensor) -> Tensor:
     "value",
     "The change of a second input's log-odds per step on a first input's answer, for small steps; in a table it is 0.",
     of=spread.first_order_change,
-    against="small steps that are taken, forwards and backwards",
+    against="small steps, forwards and backwards",
     tolerance=1e-6,
     wrong={
         "the learning rate left out": lambda trained, measured, learning_rate: (trained * measured).sum(-1),
@@ -110,7 +110,7 @@ def evidence(by: Tensor, log_odds: Tensor) -> Tensor:
     "value",
     "The gradient of the log-likelihood with respect to the log-odds of a careless author is posterior minus prior.",
     of=spread.author_gradient,
-    against="the mixture at neighbouring log-odds",
+    against="finite differences of the mixture",
     tolerance=1e-6,
     wrong={
         "prior minus posterior": lambda careless, by: -spread.author_gradient(careless, by),
@@ -128,9 +128,9 @@ def _(author_gradient, draw: Draw) -> Comparison:
 @check(
     "eq:author-spread",
     "value",
-    "The first-order change in another domain of a step on the author's log-odds.",
+    "The first-order change in another domain after a step on the author's log-odds.",
     of=spread.author_spread,
-    against="small steps that are taken in the mixture",
+    against="small steps in the mixture",
     tolerance=1e-6,
     wrong={
         "posterior in place of the difference": lambda careless, here, elsewhere, rate, read=None: (
@@ -219,9 +219,10 @@ def _(imitation_step, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:trait-change",
     "value",
-    "The change of the trait's loss, per unit of both steps: never positive with one start, and 0 in a table.",
+    "The change of the trait's loss, per unit of both steps: never positive for a shared initial model, and 0 in "
+    "a table.",
     of=spread.trait_change,
-    against="a student that is trained, at teachers that are small steps away",
+    against="a trained student, for teachers that are small steps away",
     tolerance=1e-8,
     wrong={
         "the sign of a gain": lambda jacobian, probs, trait, rate: -spread.trait_change(jacobian, probs, trait, rate),

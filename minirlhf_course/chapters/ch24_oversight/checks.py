@@ -55,7 +55,8 @@ def _(monitored_policy, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:hide-odds",
     "value",
-    "A fine multiplies the odds of silence by the exponential of the fine times the difference in visibility, over β.",
+    "A fine multiplies the odds of the silent cheat against the spoken one by the exponential of the fine times "
+    "the difference in visibility, over β.",
     of=monitors.silence_log_odds,
     against="the two cheats in a policy that is found numerically",
     tolerance=1e-5,
@@ -172,7 +173,7 @@ def _share_after(time: float, share: float, gain: float, rate: float) -> Tensor:
 @check(
     "eq:time-to-hide",
     "value",
-    "At this time the gradient flow of the expected reward has brought the cheat to one half.",
+    "The time at which the gradient flow of the expected reward has lowered the cheat to one half.",
     of=monitors.steps_to_majority,
     against="the flow itself, with gradients from autograd",
     tolerance=1e-6,
@@ -290,7 +291,7 @@ def _disagreement(labels: float, error: float) -> Tensor:
 @check(
     "eq:noisy-labels",
     "limit",
-    "For many labels the mean of label times input is as accurate a rule as with so many true labels.",
+    "For many labels the mean of label times input has the accuracy of this number of correct labels.",
     of=weak.equivalent_labels,
     against="the accuracy of this mean, a normal variable whose mean and covariance come from quadrature",
     tolerance=1e-6,
@@ -374,7 +375,7 @@ VALUE_MISTAKES = {
 @check(
     "eq:debate-value",
     "value",
-    "The honest debater's chance, node by node.",
+    "The honest debater's probability of winning, computed node by node.",
     of=debate.debate_value,
     against="the game played move by move with numbers",
     wrong=VALUE_MISTAKES,
@@ -393,7 +394,7 @@ def _(debate_value, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:debate-value",
     "truth wins",
-    "If both choose best, the honest debater wins on every input, with a judge who reads one leaf.",
+    "If both play optimally, the honest debater wins on every input, with a judge who reads one leaf.",
     of=debate.debate_value,
     against="all pure strategies of both debaters, on all inputs of four leaves and some of sixteen",
     wrong={name: VALUE_MISTAKES[name] for name in ("a leaf at random",)}
@@ -418,7 +419,8 @@ def _everything(depth: int) -> Tensor:
 @check(
     "eq:debate-skill",
     "value",
-    "Over all inputs, truth wins at least with this probability against the best liar, and on some inputs with no more.",
+    "Over all inputs, the honest debater wins with at least this probability against the best liar, and on some "
+    "inputs with exactly this.",
     of=debate.skill_bound,
     against="the smallest value over all inputs of four and of sixteen leaves",
     wrong={
