@@ -1037,9 +1037,7 @@ def printed(page: Path, out: Path, system_tool, *flags: str) -> str:
     """The text of a page printed as a reader prints it; ``out`` is the PDF."""
     common = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=60000")
     files = (f"--user-data-dir={out.with_suffix('.profile')}", f"--print-to-pdf={out}")
-    subprocess.run(
-        [system_tool("chromium"), *common, *flags, *files, page.as_uri()], check=True, capture_output=True, timeout=600
-    )
+    finished([system_tool("chromium"), *common, *flags, *files, page.as_uri()], usually=60, check=True)
     command = [system_tool("pdftotext"), "-layout", str(out), "-"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

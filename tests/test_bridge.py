@@ -307,8 +307,8 @@ def test_export_to_trl_trains_and_comes_back(trainer, asked, exported, tmp_path)
     assert main(["export", str(run), "--out", str(out), *exported]) == 0
     assert {"model", "data.jsonl", "train.py", "DIFFERENCES.md"} <= {p.name for p in out.iterdir()}
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run([sys.executable, "train.py"], cwd=out, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = finished([sys.executable, "train.py"], usually=10, cwd=out, env=env)
+    assert done.returncode == 0, done.stdout[-2000:]
     if trainer == "reward":
         RewardModel.from_pretrained(out / "out/model")
         return
@@ -372,7 +372,7 @@ def test_export_grader_is_the_runs(tmp_path, monkeypatch):
     assert main(["export", str(run), "--out", str(out)]) == 0
     monkeypatch.chdir(out)
     code = "import grader; print(grader.grade([{'role': 'user', 'content': 'x'}], 'four'))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = finished([sys.executable, "-c", code], usually=5, stderr=subprocess.PIPE)
     assert done.stdout.strip() == "1.0", done.stderr
 
 
