@@ -29,6 +29,7 @@ extensions = [
     "sphinxcontrib.bibtex",
     "sphinx_proof",
     "numbering",
+    "numref",
     "proofs",
     "finished",
     "library",

@@ -6,6 +6,7 @@ at every build; MINIRLHF_SEED repeats one. Without Chromium there is no PDF, and
 
 import argparse
 import fcntl
+import gc
 import os
 import re
 import runpy
@@ -25,6 +26,9 @@ from vendored import MATHJAX, vendor
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
 
+OBJECTS = (
+    100_000  # new ones between two looks for garbage; with Python's 700 a build spends a fifth of its time on looking
+)
 PATIENCE = 1800  # seconds that Chromium may take to print, on a busy machine; nine chapters are a minute of computing
 CHROMIUM = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -147,6 +151,7 @@ def main() -> None:
     lock = (out.parent / f"{out.name}.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)  # a second build of the same book waits
     vendor_mathjax(source)
+    gc.set_threshold(OBJECTS)
     sphinx(source, out, "html", pages=args.page)
     put_slides(source, out)
     if not args.fast and not args.page:

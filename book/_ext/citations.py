@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pybtex.database import Entry
+from pybtex.plugin import find_plugin, register_plugin
 from sphinx.application import Sphinx
 
 CITED = re.compile(r"\{cite:\w+\}`([^`]+)`")
@@ -47,7 +48,13 @@ def tell_apart(app: Sphinx) -> None:
         entries[key].fields["year"] = called(entries[key])[1] + letter
 
 
+def keep_plugin(app: Sphinx) -> None:
+    """Look the backend for the citations' titles up once; pybtex would search all installed packages for it at every citation."""
+    register_plugin("pybtex.backends", "plaintext", find_plugin("pybtex.backends", "plaintext"), force=True)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Listen."""
+    app.connect("builder-inited", keep_plugin)
     app.connect("builder-inited", tell_apart)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

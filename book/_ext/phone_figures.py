@@ -38,7 +38,8 @@ def has_axis(inked: np.ndarray) -> bool:
 
 def ink(picture: np.ndarray) -> np.ndarray:
     """Which pixels of ``(height, width, colours)`` differ from the one in the corner."""
-    return (np.abs(picture[..., :3] - picture[0, 0, :3]) > 0.02).any(axis=2)
+    differs = np.abs(picture[..., :3] - picture[0, 0, :3]) > 0.02
+    return differs[..., 0] | differs[..., 1] | differs[..., 2]  # `any` along so short an axis takes three times as long
 
 
 def cuts(inked: np.ndarray) -> list[float]:

@@ -7,6 +7,7 @@ in its title; the first chapter that links it, or else that has it, introduces i
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from docutils import nodes
@@ -44,6 +45,11 @@ class Section:
     text: str
     links: tuple[str, ...]
 
+    @cached_property
+    def small(self) -> str:
+        """Text and title in small letters, in which a search for a plain string is quick."""
+        return f"{self.text}\n{self.title}".lower()
+
 
 @dataclass(frozen=True)
 class Place:
@@ -74,10 +80,16 @@ def stems(term: str) -> list[re.Pattern[str]]:
     return [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in bare if len(word) > 3]
 
 
+def begins(term: str) -> str:
+    """What every text that has the term contains, in small letters: its first word, without an ending that the plural changes."""
+    return re.split(r"[\s-]+", term.split(" (")[0])[0].lower().removesuffix("y")
+
+
 def places(term: str, sections: Iterable[Section]) -> list[Place]:
     """Where to look a term up, in the order of the book; where no section has it as it stands, those that have all of its words."""
     known = list(sections)
-    return _places(term, known, [pattern(term)]) or _places(term, known, stems(term))
+    near = [section for section in known if begins(term) in section.small or term.lower() in section.links]
+    return _places(term, near, [pattern(term)]) or _places(term, known, stems(term))
 
 
 def _places(term: str, sections: list[Section], signs: list[re.Pattern[str]]) -> list[Place]:
