@@ -10,6 +10,7 @@ The oracle is independent: it uses only definitions, and none of the formulas th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -336,8 +337,15 @@ def gaussian_expectation(f: Callable[[Tensor], Tensor], mean: float = 0.0, std: 
     return (torch.from_numpy(weights) * f(x)).sum() / math.sqrt(2 * math.pi)
 
 
+@functools.cache  # numpy finds the eigenvalues of a matrix of this size
+def _legendre(nodes: int) -> tuple[Tensor, Tensor]:
+    """Points and weights of Gauss–Legendre quadrature on [−1, 1], each ``(nodes,)``."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return torch.from_numpy(points), torch.from_numpy(weights)
+
+
 def integrate(f: Callable[[Tensor], Tensor], low: float, high: float, nodes: int = 200) -> Tensor:
     """∫ f from ``low`` to ``high`` by Gauss–Legendre quadrature; ``f`` maps ``(nodes,) -> (nodes,)``."""
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    x = (high - low) / 2 * torch.from_numpy(points) + (high + low) / 2
-    return (torch.from_numpy(weights) * f(x)).sum() * (high - low) / 2
+    points, weights = _legendre(nodes)
+    x = (high - low) / 2 * points + (high + low) / 2
+    return (weights * f(x)).sum() * (high - low) / 2
