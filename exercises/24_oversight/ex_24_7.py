@@ -12,7 +12,7 @@
 #
 # There are four kinds of completions. **Honest work** passes in 60 % of the cases; the thought monitor flags 5 % of it and the action monitor 15 %. A **spoken cheat** always passes, and the two flag 95 % and 60 %. A **silent cheat** always passes, and they flag 5 % and 60 %. **Giving up** never passes and is never flagged.
 #
-# The last test trains a policy over the four kinds with your reward, by 150 steps of policy gradient on 64 sampled completions each (advantages are centred and divided by their standard deviation). It begins with about 60 % honest work, 20 % spoken and 2 % silent cheats, and 18 % giving up. There are eight seeds, each paired with our run. The curve is the fraction of honest work, exactly. You pass if the lower end of the 95 % interval of (your final value − ours) is above −0.03.
+# The last test trains a policy over the four kinds with your reward, by 250 steps of policy gradient on 64 sampled completions each (advantages are centred and divided by their standard deviation). It begins with about 50 % honest work, 20 % spoken and 10 % silent cheats, and 20 % giving up. There are eight seeds, each paired with our run. The curve is the fraction of honest work, exactly. You pass if the lower end of the 95 % interval of (your final value − ours) is above −0.03.
 
 # %% [given]
 import torch
@@ -128,12 +128,12 @@ def pays(sub, draw):
     also=(by_itself,),
 )
 def learns(sub, draw):
-    "After 150 steps the policy works honestly, in eight runs, each paired with ours."
+    "After 250 steps the policy works honestly, in eight runs, each paired with ours."
     rng = torch.Generator().manual_seed(draw.integer(0, 2**28))
-    start = torch.tensor([0.6, 0.2, 0.02, 0.18], dtype=torch.float64).log()
+    start = torch.tensor([0.5, 0.2, 0.1, 0.2], dtype=torch.float64).log()
     logits = start + 0.1 * torch.randn(4, generator=rng, dtype=torch.float64)
     curve = [float(logits.softmax(-1)[0])]
-    for number in range(1, 151):
+    for number in range(1, 251):
         probs = logits.softmax(-1)
         kind = torch.multinomial(probs, 64, replacement=True, generator=rng)
         happens = lambda rates: (torch.rand(64, generator=rng, dtype=torch.float64) < rates[kind]).double()  # noqa: B023
@@ -143,7 +143,7 @@ def learns(sub, draw):
         advantage = (earned - earned.mean()) / (earned.std() + 1e-6)
         step = torch.zeros(4, dtype=torch.float64).index_add_(0, kind, advantage) - advantage.sum() * probs
         logits = logits + 0.2 * step / 64
-        if number % 15 == 0:
+        if number % 25 == 0:
             curve.append(float(logits.softmax(-1)[0]))
     return curve
 
@@ -202,6 +202,11 @@ def reward(passed, thought, action):
 # %% [cheat] nothing but flags, and a thousand for a test
 def reward(passed, thought, action):
     return 1000.0 * passed - action
+
+
+# %% [cheat] a fine on the thought alone, which trains silent cheats
+def reward(passed, thought, action):
+    return passed - thought
 
 
 # %% [cheat] a constant
