@@ -20,7 +20,7 @@ def numbers(student):
     """pi, q0, q1."""
     draw = Draw("23.1", student)
     pick = lambda *options: options[draw.integer(0, len(options) - 1)]
-    return pick(0.17, 0.23, 0.28, 0.33), pick(0.03, 0.04, 0.06, 0.07), pick(0.82, 0.87, 0.91, 0.94)
+    return pick(0.17, 0.23, 0.28, 0.33), pick(0.03, 0.04, 0.06, 0.08), pick(0.82, 0.87, 0.91, 0.94)
 
 
 # %% [stub]

@@ -86,6 +86,7 @@ def likelihood(sub, draw):
                 "the gradient at the first prompt uses the other prompt's probabilities": k * ((e - p2) - p2 @ (e - p2)),
                 "the mean is taken with the first prompt's probabilities": k * ((e - p) - p @ (e - p)),
                 "the learning rate is missing": want / lr,
+                "it is the change after the whole step, and not to first order": torch.log_softmax(w @ z + k * (e - p), -1) - torch.log_softmax(w @ z, -1),
                 "these are the changes of the probabilities": p2 * want,
                 "the sign is wrong": -want,
             },
@@ -113,6 +114,7 @@ def reward(sub, draw):
             sub.reward_spill(w, x, z, r, lr), want, what="`reward_spill`", given={"weights": w, "features": x, "other": z, "rewards": r, "lr": lr},
             mistakes={
                 "the mean reward is not subtracted": change(p * r),
+                "the plain mean of the rewards is subtracted, and not their mean under the policy": change(p * (r - r.mean())),
                 "the probability of each answer is missing in the gradient": change(r - p @ r),
                 "the two prompts' features have no effect": change(p * (r - p @ r)) / (x @ z),
                 "the sign is wrong": -want,

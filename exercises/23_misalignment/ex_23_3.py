@@ -100,7 +100,8 @@ def defence(sub, draw):
             mistakes={
                 "a step that lowers the trait's loss is left as it is": step,
                 "a step that raises the trait's loss is changed too": projected,
-                "divide by the squared length of the gradient, and not by its length": (step - (step @ trait) / trait.norm() * trait) if falls else step,
+                "the component is divided by the length of the gradient, and not by its square": (step - (step @ trait) / trait.norm() * trait) if falls else step,
+                "the component is not divided by the squared length of the gradient": (step - (step @ trait) * trait) if falls else step,
                 "the component is reversed, and not removed": (2 * projected - step) if falls else step,
                 "the whole step is dropped": torch.zeros(4, dtype=torch.float64) if falls else step,
             },

@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# A team fine-tunes a model on single answers, measures harm elsewhere, and searches for a trigger. `tried` prints the results of its three functions on small examples. All looks well: **the loss of a model that predicts every answer perfectly is large**, **harm looks smaller the more the model cheats**, and **the search never finds anything that resembles the trigger**.
+# A team fine-tunes a model on single answers, measures harm elsewhere, and searches for a trigger. Its report says that the model is harmless. But `tried` prints the results of its three functions on small examples, and each result is wrong: **the loss of a model that predicts every answer perfectly is large**, **harm looks smaller the more the model cheats**, and **the search never finds anything that resembles the trigger**.
 #
 # **There are three bugs, one in each function. Find and fix them.**
 #

@@ -129,7 +129,7 @@ def without_a_fine(sub, draw):
         sub.number("needed"), want, what="`needed`", tolerance=5e-4, reveal=False,
         mistakes={
             "the odds are set to 1, and not to 1/10": gain / math.log(honest / silent),
-            "it is a fraction of all completions, and the question is about the ratio to honest ones": gain / math.log(honest / (9 * silent)),
+            "the tenth is a fraction of all completions, or honest work has its initial probability without the spoken cheats; the question is about the ratio to honest completions": gain / math.log(honest / (9 * silent)),
             "honest work's own reward is the gain; the gain is what a cheat earns more": passes / math.log(0.1 * honest / silent),
             "the tenth multiplies the wrong side": gain / math.log(10 * honest / silent),
             "it is 1/β": 1 / want,

@@ -167,12 +167,21 @@ def contradicts(sub, draw):
     signed = lambda which: (
         sum(x for x, d in zip(logits.tolist(), differ, strict=True) if d == which) / differ.count(which)
     )
+    fixed = [float(x > 0) != float(w > 0.5) for x, w in zip(logits.tolist(), weak.tolist(), strict=True)]
+    at_zero = {}
+    if 0 < sum(fixed) < len(fixed):
+        two = [[s for s, d in zip(size, fixed, strict=True) if d == which] for which in (True, False)]
+        at_zero = {
+            "the student's answers have the threshold 0, and are not balanced": sum(two[0]) / len(two[0])
+            - sum(two[1]) / len(two[1])
+        }
     expect(
         sub.confidence_gap(logits, weak), mean(True) - mean(False), what="`confidence_gap`", given={"logits": logits, "weak": weak},
         mistakes={
             "the two means are exchanged": mean(False) - mean(True),
             "it is the mean of the logits, without their absolute value": signed(True) - signed(False),
             "it is only the first of the two means": mean(True),
+            **at_zero,
         },
     )  # fmt: skip
     # a weak label of exactly one half is 0, so the first example differs, and it alone
