@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "check your answers to a chapter's exercises, with hints"),
     "check progress": ("progress", "your progress through the exercises: points, and what is next"),
     "class release": ("release", "make the exercises' notebooks for students, without solutions"),
+    "class export": ("class_export", "package a chapter for another platform: SCORM (Moodle, Canvas)"),
     "class collect": ("collect", "sort a download from Canvas, Moodle or GitHub Classroom, to grade it"),
     "class grade": ("grade", "grade a class's submissions, each in its own sandbox"),
     "class export-grades": (

@@ -53,6 +53,28 @@ def cells(low: float, high: float) -> tuple[int, list[int]]:
     return exponent, list(range(math.floor(low / 2.0**exponent), math.floor(high / 2.0**exponent) + 1))
 
 
+def encrypted_words(salt: str, verdicts: Mapping[str, tuple[bool, str]]) -> dict[str, str]:
+    """The verdict and message of each word, encrypted with the word; by its digest."""
+    return {
+        digest(key): encrypt(key, json.dumps(verdict, ensure_ascii=False))
+        for key, verdict in ((f"{salt}{word}", verdict) for word, verdict in verdicts.items())
+    }
+
+
+def encrypted_numbers(salt: str, verdicts: Sequence[tuple[float, float, bool, str]]) -> dict[str, str]:
+    """The verdict and message of each interval ``(low, high, passed, message)``, encrypted with the cells that it meets.
+
+    Of two intervals that meet in a cell, the earlier one counts.
+    """
+    table: dict[str, str] = {}
+    for low, high, passed, message in verdicts:
+        exponent, keys = cells(low, high)
+        for key in (f"{salt}{exponent}:{cell}" for cell in keys):
+            text = json.dumps([low, high, passed, message], ensure_ascii=False)
+            table.setdefault(f"{exponent}:{digest(key)}", encrypt(key, text))
+    return table
+
+
 @dataclass
 class Session:
     """The answers to one exercise, and its tests on them."""
@@ -178,23 +200,13 @@ def _numbers(session: Session, test: Test, name: str, salt: str) -> dict[str, st
         judged = result(x)
         if not judged.passed and judged.message != unknown_mistake:
             verdicts.append((x - width, x + width, False, judged.message))
-    table: dict[str, str] = {}
-    for start, end, passed, message in verdicts:
-        exponent, keys = cells(start, end)
-        for key in (f"{salt}{exponent}:{cell}" for cell in keys):
-            text = json.dumps([start, end, passed, message], ensure_ascii=False)
-            table.setdefault(f"{exponent}:{digest(key)}", encrypt(key, text))
-    return table
+    return encrypted_numbers(salt, verdicts)
 
 
 def _words(session: Session, test: Test, name: str, salt: str, options: Sequence[str]) -> dict[str, str]:
     is_bool = isinstance(session.right[name], bool)
-    verdicts = {}
-    for option in options:
-        judged = session.result(test, **{name: option == "True" if is_bool else option})
-        key = f"{salt}{option}"
-        verdicts[digest(key)] = encrypt(key, json.dumps([judged.passed, judged.message], ensure_ascii=False))
-    return verdicts
+    results = {o: session.result(test, **{name: o == "True" if is_bool else o}) for o in options}
+    return encrypted_words(salt, {option: (result.passed, result.message) for option, result in results.items()})
 
 
 def _entry(session: Session, test: Test, name: str) -> dict[str, Any]:

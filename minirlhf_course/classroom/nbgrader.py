@@ -78,7 +78,6 @@ def write(exercises: Sequence[Exercise], out: Path, replace: bool = False) -> li
     if not config.exists():
         config.write_text(CONFIG.format(exercises=str(folder.parent.resolve())), encoding="utf-8")
     path = out / "source" / folder.name / f"{folder.name}.ipynb"
-    path.parent.mkdir(parents=True, exist_ok=True)
     return release.place({path: release.notebook(source_cells(exercises))}, replace)
 
 

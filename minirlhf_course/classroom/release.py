@@ -6,9 +6,11 @@ introduction.
 
 from __future__ import annotations
 
+import io
 import json
 import re
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,13 +181,26 @@ def write(exercises: Sequence[Exercise], out: Path, replace: bool = False) -> li
     return place(texts, replace)
 
 
-def place(texts: dict[Path, str], replace: bool) -> list[Path]:
+def archive(files: Mapping[str, str | bytes]) -> bytes:
+    """A zip archive of files by name, the same bytes for the same files. A file that begins with ``#!`` may be executed."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(name)
+            raw = content.encode("utf-8") if isinstance(content, str) else content
+            entry.external_attr = (0o755 if raw.startswith(b"#!") else 0o644) << 16
+            file.writestr(entry, raw, zipfile.ZIP_DEFLATED)
+    return made.getvalue()
+
+
+def place(contents: Mapping[Path, str | bytes], replace: bool) -> list[Path]:
     """Write all files or none. An existing file with other content may hold a student's work and needs ``replace``.
 
     Raises:
         UserError: a file exists with other content, and ``replace`` is False.
     """
-    changed = [p for p, text in texts.items() if p.exists() and p.read_bytes() != text.encode("utf-8")]
+    raw = {p: text.encode("utf-8") if isinstance(text, str) else text for p, text in contents.items()}
+    changed = [p for p, content in raw.items() if p.exists() and p.read_bytes() != content]
     if changed and not replace:
         raise UserError(
             f"{changed[0]} exists and has been changed; name another folder, or use --replace to overwrite it",
@@ -193,9 +208,10 @@ def place(texts: dict[Path, str], replace: bool) -> list[Path]:
             file=changed[0],
             problem="exists",
         )
-    for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
-    return list(texts)
+    for path, content in raw.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return list(raw)
 
 
 def key(exercises: Sequence[Exercise], student: str = "") -> str:
