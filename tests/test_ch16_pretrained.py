@@ -10,7 +10,9 @@ import torch
 from minirlhf.models import pretrained as wheels
 from minirlhf_course import evidence
 from minirlhf_course.chapters.ch16_reasoning import pretrained, pretrained_claims
-from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS, jackknife, kl_at, measure, verdicts
+from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS, kl_at, measure
+from minirlhf_course.evidence import claims, t_distribution
+from minirlhf_course.evidence.claims import jackknife, verdicts
 
 FOLDER = Path(pretrained.__file__).parent
 RECORDS = sorted(FOLDER.glob("pretrained_seed_*.json"))
@@ -83,8 +85,9 @@ def test_form_has_own_accuracy():
 
 def test_detectable_distance_gives_three_runs_the_power():
     errors = (0.05, 0.1, 0.08)
-    shift = pretrained_claims.detectable(errors, 40) / max(errors)
-    critical = pretrained_claims.t_distribution.quantile(pretrained_claims.ALPHA / len(CLAIMS), 39)
+    level = claims.ALPHA / len(CLAIMS)
+    shift = claims.detectable(errors, 40, level) / max(errors)
+    critical = t_distribution.quantile(level, 39)
     draws = torch.randn(20_000, 3, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     t = (draws.mean(-1) + shift / math.sqrt(40)) / draws.std(-1) * math.sqrt(40)
     assert float((t > critical).all(1).double().mean()) == pytest.approx(0.8, abs=0.01)
@@ -114,7 +117,7 @@ def runs_with(effects, error=0.05):
     ],
 )
 def test_verdict_needs_all_runs(effects, word):
-    found = verdicts(runs_with(effects))
+    found = verdicts(CLAIMS, runs_with(effects))
     assert found["accuracy"].word == word
     assert {verdict.word for name, verdict in found.items() if name != "accuracy"} == {"not decided"}
     assert found["accuracy"].lowest < min(effects) and found["accuracy"].highest > max(effects)

@@ -18,7 +18,8 @@ from sphinx.directives.patches import Figure
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from minirlhf_course.chapters.ch16_reasoning import pretrained_claims
-from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS, ClaimVerdict, verdicts
+from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS
+from minirlhf_course.evidence.claims import ClaimVerdict, verdicts
 from minirlhf_course.report import plotting
 
 STUDY = "ch16_pretrained"
@@ -28,7 +29,7 @@ HEAD = ["", "prediction", "effect in each run", "interval of all runs", "detecta
 
 def found() -> dict[str, ClaimVerdict]:
     """The verdicts of the study's runs."""
-    return verdicts(list(result(STUDY)["seeds"].values()))
+    return verdicts(CLAIMS, list(result(STUDY)["seeds"].values()))
 
 
 def rows() -> list[list[str]]:

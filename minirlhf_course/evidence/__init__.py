@@ -5,6 +5,7 @@ long as the code behaves as it did.
 :mod:`.study`           a study, the reasons that make it stale, and how to run it
 :mod:`.probe`           numbers from a short run of a study, and their tolerances
 :mod:`.paired`          paired comparisons of the numbers of several seeds
+:mod:`.claims`          claims that are stated before their runs, and their verdicts
 :mod:`.t_distribution`  Student's t, for differences over a few seeds
 ======================  ==============================================================================
 """

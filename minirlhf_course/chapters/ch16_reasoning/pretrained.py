@@ -31,6 +31,8 @@ from minirlhf.models.loading import load_model
 from minirlhf.models.reference import reference_logps
 from minirlhf.models.sampling import Sampling, sample
 from minirlhf.models.texts import completion_texts
+from minirlhf.models.tiny import tiny_model
+from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DR_GRPO
 from minirlhf.recipes.offline import PREFERENCES
 from minirlhf.trainers.config import TrainerConfig
@@ -213,13 +215,13 @@ def own_pairs(
             right = [i for i in rng.permutation(count).tolist() if grades[i]]
             wrong = [i for i in rng.permutation(count).tolist() if not grades[i]]
             for good, bad in list(zip(right, wrong, strict=False))[:most]:
-                pairs.append(pair(_tokens(rollout, group * count + good), _tokens(rollout, group * count + bad)))
+                pairs.append(pair(tokens_of(rollout, group * count + good), tokens_of(rollout, group * count + bad)))
                 owners.append(first + group)
         first += len(rollout.mask) // count
     return pairs, owners
 
 
-def _tokens(rollout: Rollout, row: int) -> Tokens:
+def tokens_of(rollout: Rollout, row: int) -> Tokens:
     """Return a sampled completion with its prompt, as a sequence to train on."""
     real = rollout.attention_mask[row].bool()
     ids = rollout.input_ids[row][real].tolist()
@@ -241,6 +243,11 @@ def train_rl(start: Policy, train: Sequence[Calculation], config: OnlineConfig, 
 def train_answers(start: Policy, train: Sequence[Calculation], config: SFTConfig, **run: Any) -> tuple[Policy, History]:
     """Train a copy of the model by SFT on the right answers, each a number alone."""
     examples = [encode(start.tokenizer, conversation(q.text, q.answer)) for q in train]
+    return train_examples(start, examples, config, **run)
+
+
+def train_examples(start: Policy, examples: Sequence[Tokens], config: SFTConfig, **run: Any) -> tuple[Policy, History]:
+    """Train a copy of the model by SFT on examples."""
     return _trained(start, lambda model, watch: train_sft(
         model, examples, config, pad_token_id=start.tokenizer.pad_token_id, watch=watch, quiet=True
     ), **run)  # fmt: skip
@@ -361,6 +368,35 @@ def digest(*parts: Sequence[Calculation]) -> str:
     return hashlib.sha256(repr([[asdict(q) for q in part] for part in parts]).encode()).hexdigest()[:16]
 
 
+def beginner(plan: PretrainedPlan) -> Policy:
+    """Return a tiny model of the same architecture, after a few steps of SFT on sums that it is not asked, for probes."""
+    numbers = [str(n) for n in range(25)]
+    words = ["What", "is", "+", "-", "Answer", "with", "the", "number", "only.", *numbers, *(f"{n}?" for n in numbers)]
+    tokenizer = word_tokenizer(words)
+    lessons = [Calculation(a, b) for a in range(6) for b in range(6)]
+    start = Policy(tiny_model("nano", tokenizer, seed=0), tokenizer)
+    after, _ = train_answers(start, lessons, replace(plan.sft, max_steps=40, batch_size=16, learning_rate=3e-3))
+    return Policy(after.model, tokenizer)
+
+
+def brief_plan() -> PretrainedPlan:
+    """Return a plan of two steps for each run, for probes."""
+    rate = {"learning_rate": 1e-3}
+    return replace(
+        PLAN,
+        train=8,
+        held_out=8,
+        transfer=4,
+        completions=32,
+        easy=(1, 5, 1, 5),
+        hard=(6, 11, 2, 5),
+        curve=1,
+        rl=replace(PLAN.rl, max_steps=2, **rate),
+        sft=replace(PLAN.sft, max_steps=2, **rate),
+        dpo=replace(PLAN.dpo, max_steps=2, **rate),
+    )
+
+
 # -- records -----------------------------------------------------------------------------------------------------
 
 
@@ -381,6 +417,7 @@ KEPT = {
     "repeated": ("question", "hard", "text", "length", "logp"),
     "base_transfer": ("question", "text"),
     "rl_transfer": ("question", "text"),
+    "own": ("question", "hard", "text", "length", "logp", "base"),
     "curves": ("logp", "base"),
 }
 

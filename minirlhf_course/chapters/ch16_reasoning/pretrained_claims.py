@@ -1,8 +1,6 @@
 """Twelve claims of the chapters, measured on the recorded completions of a pretrained model.
 
-A claim is that an effect exceeds a floor. Its standard error in one run comes from leaving out one question at a time
-(the jackknife), so completions of one question count as one cluster. The claim is about every run: its p-value is the
-largest of the runs' p-values (Berger 1982, "Multiparameter hypothesis testing and acceptance sampling").
+All completions of one question are one cluster.
 """
 
 from __future__ import annotations
@@ -11,30 +9,26 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from minirlhf.core.statistics import holm
 from minirlhf.equations.difficulty import zero_variance_group_probability
 from minirlhf.equations.estimators import pass_at_k
 from minirlhf.equations.evaluation import clustered_variance
 from minirlhf.equations.kl import k1, k3
 from minirlhf.feedback.graders.answers import answer_number
-from minirlhf_course.evidence import t_distribution
+from minirlhf_course.evidence.claims import Claim, Record, jackknife, measure_claims
 
-ALPHA = 0.05
 GROUP = 8
 
 #: The number that a completion gives as its answer; the jackknife asks for each of them many times.
 _number = cache(answer_number)
 
 Rows = Sequence[Mapping[str, Any]]
-Record = Mapping[str, Any]
 
 
 # -- statistics of some of the questions -------------------------------------------------------------------------
@@ -121,27 +115,6 @@ def log_variance_ratio(rows: Rows) -> float:
 # -- claims ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PretrainedClaim:
-    """One claim.
-
-    Attributes:
-        title: what the chapters lead us to expect.
-        chapter: the chapter that says so.
-        effect: the measured number, of a record and the indices of some of its questions.
-        floor: the claim is that the effect exceeds this number.
-        unit: unit of the effect.
-        clusters: number of questions that the effect is computed from.
-    """
-
-    title: str
-    chapter: int
-    effect: Callable[[Record, Sequence[int]], float]
-    floor: float = 0.0
-    unit: str = ""
-    clusters: Callable[[Record], int] = lambda record: len(record["base"])
-
-
 def _of(rows: Rows, some: Sequence[int]) -> Rows:
     return [rows[i] for i in some]
 
@@ -184,56 +157,54 @@ def _selects(r: Record, some: Sequence[int]) -> float:
     return float(np.mean(gains[True]) - np.mean(gains[False])) if all(gains.values()) else 0.0
 
 
-CLAIMS: dict[str, PretrainedClaim] = {
-    "accuracy": PretrainedClaim("Dr. GRPO raises accuracy on held-out questions", 16, _change(accuracy)),
-    "spread": PretrainedClaim(
+CLAIMS: dict[str, Claim] = {
+    "accuracy": Claim("Dr. GRPO raises accuracy on held-out questions", 16, _change(accuracy)),
+    "spread": Claim(
         "the mean pass rate predicts too few zero-variance groups after RL",
         13,
         lambda r, some: excess_zero_variance(_of(r["rl"], some)),
         floor=0.05,
     ),
-    "entropy": PretrainedClaim(
-        "RL lowers the entropy of a token", 16, lambda r, some: -_change(entropy)(r, some), unit="nats"
-    ),
-    "closer": PretrainedClaim("at equal accuracy RL has a smaller KL than SFT", 9, _closer, unit="nats"),
-    "displaced": PretrainedClaim(
+    "entropy": Claim("RL lowers the entropy of a token", 16, lambda r, some: -_change(entropy)(r, some), unit="nats"),
+    "closer": Claim("at equal accuracy RL has a smaller KL than SFT", 9, _closer, unit="nats"),
+    "displaced": Claim(
         "DPO lowers the log-probability of chosen completions",
         14,
         _chosen_falls,
         unit="nats",
         clusters=lambda r: len(set(r["dpo"]["question"])),
     ),
-    "narrows": PretrainedClaim(
+    "narrows": Claim(
         "RL raises pass@1 more than pass@8",
         16,
         lambda r, some: _change(accuracy)(r, some) - _change(lambda rows: pass_at(rows, 8))(r, some),
     ),
-    "vote": PretrainedClaim(
+    "vote": Claim(
         "before RL, a vote of 16 is more accurate than one completion",
         16,
         lambda r, some: vote(_of(r["base"], some)) - accuracy(_of(r["base"], some)),
     ),
-    "once": PretrainedClaim(
+    "once": Claim(
         "after RL, one completion reaches the vote of 16 before RL",
         16,
         lambda r, some: accuracy(_of(r["rl"], some)) - vote(_of(r["base"], some)),
         floor=-0.05,
     ),
-    "clusters": PretrainedClaim(
+    "clusters": Claim(
         "clusters at least double the variance of the accuracy",
         19,
         lambda r, some: log_variance_ratio(_of(r["rl"], some)),
         floor=math.log(2),
         unit="log ratio",
     ),
-    "selects": PretrainedClaim("RL gains more where the base model is sometimes right", 13, _selects),
-    "k3": PretrainedClaim(
+    "selects": Claim("RL gains more where the base model is sometimes right", 13, _selects),
+    "k3": Claim(
         "for whole completions k3 has a larger standard deviation than k1",
         9,
         lambda r, some: log_spread_ratio(_of(r["rl"], some)),
         unit="log ratio",
     ),
-    "transfer": PretrainedClaim(
+    "transfer": Claim(
         "RL on additions raises accuracy on subtractions",
         16,
         _change(accuracy, "_transfer"),
@@ -242,21 +213,9 @@ CLAIMS: dict[str, PretrainedClaim] = {
 }
 
 
-def jackknife(effect: Callable[[Sequence[int]], float], clusters: int) -> tuple[float, float]:
-    """Return an effect of all clusters, and its standard error by leaving out one cluster at a time."""
-    without = [effect([j for j in range(clusters) if j != i]) for i in range(clusters)]
-    error = math.sqrt((clusters - 1) / clusters * sum((x - np.mean(without)) ** 2 for x in without))
-    return effect(range(clusters)), error
-
-
 def measure(record: Record) -> dict[str, float]:
     """Return effect, standard error and number of clusters of every claim in one run, and the numbers behind them."""
-    numbers: dict[str, float] = {}
-    for name, claim in CLAIMS.items():
-        count = claim.clusters(record)
-        effect, error = jackknife(partial(claim.effect, record), count)
-        numbers |= {f"{name}_effect": effect, f"{name}_error": error, f"{name}_clusters": float(count)}
-    return numbers | describe(record)
+    return measure_claims(CLAIMS, record) | describe(record)
 
 
 def describe(record: Record) -> dict[str, float]:
@@ -348,77 +307,3 @@ def describe_repeated(control: Record, record: Record) -> dict[str, float]:
 def repeats_question(question: str, text: str) -> bool:
     """Whether a completion contains both numbers of its question, as ``7 + 9 = 16`` does."""
     return Counter(re.findall(r"\d+", question)) <= Counter(re.findall(r"\d+", text))
-
-
-@dataclass(frozen=True)
-class ClaimVerdict:
-    """What the runs say of a claim.
-
-    Attributes:
-        effects, errors: the effect in each run, and its standard error.
-        lowest, highest: ends of the runs' intervals, which hold for all claims together (Bonferroni): the lowest low end
-            and the highest high end.
-        detectable: distance from the floor at which all three runs would decide the claim with 80 % power, if all had
-            the largest of their standard errors; at the first, strictest level of Holm's correction.
-        confirmed, refuted: p-values after Holm's correction, that the effect exceeds its floor in every run, and that
-            it is below it in every run.
-    """
-
-    effects: tuple[float, ...]
-    errors: tuple[float, ...]
-    lowest: float
-    highest: float
-    detectable: float
-    confirmed: float
-    refuted: float
-
-    @property
-    def word(self) -> str:
-        """The verdict."""
-        if self.confirmed < ALPHA / 2:
-            return "confirmed"
-        return "not confirmed" if self.refuted < ALPHA / 2 else "not decided"
-
-
-def verdicts(runs: Sequence[Mapping[str, float]]) -> dict[str, ClaimVerdict]:
-    """Return the verdict on every claim from the measurements of all runs.
-
-    An effect without any variation between questions decides nothing.
-    """
-    above, below = {}, {}
-    for name, claim in CLAIMS.items():
-        above[name] = max(_one_sided(run, name, claim.floor, 1) for run in runs)
-        below[name] = max(_one_sided(run, name, claim.floor, -1) for run in runs)
-    corrected = [dict(zip(CLAIMS, holm(list(side.values())), strict=True)) for side in (above, below)]
-    results = {}
-    for name in CLAIMS:
-        effects, errors = (tuple(run[f"{name}_{part}"] for run in runs) for part in ("effect", "error"))
-        widths = [
-            t_distribution.quantile(ALPHA / len(CLAIMS), int(run[f"{name}_clusters"]) - 1) * run[f"{name}_error"]
-            for run in runs
-        ]
-        results[name] = ClaimVerdict(
-            effects,
-            errors,
-            min(e - w for e, w in zip(effects, widths, strict=True)),
-            max(e + w for e, w in zip(effects, widths, strict=True)),
-            detectable(errors, min(int(run[f"{name}_clusters"]) for run in runs)),
-            corrected[0][name],
-            corrected[1][name],
-        )
-    return results
-
-
-def detectable(errors: Sequence[float], clusters: int, power: float = 0.8) -> float:
-    """Return the minimum detectable distance of an effect from its floor; see :class:`ClaimVerdict`."""
-    shift = t_distribution.detectable(ALPHA / len(CLAIMS), clusters - 1, power ** (1 / len(errors)))
-    return shift * max(errors)
-
-
-def _one_sided(run: Mapping[str, float], name: str, floor: float, sign: int) -> float:
-    error = run[f"{name}_error"]
-    if error == 0:
-        return 1.0
-    t = sign * (run[f"{name}_effect"] - floor) / error
-    tail = t_distribution.two_sided(t, int(run[f"{name}_clusters"]) - 1) / 2
-    return tail if t > 0 else 1.0 - tail

@@ -5,32 +5,27 @@ additions, DPO on pairs of the base model's own completions, and a control witho
 sampled again only if the plan changes. Writes ``study_pretrained.json``.
 """
 
-from dataclasses import replace
-
 from minirlhf.core.randomness import threads
-from minirlhf.models.tiny import tiny_model
-from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.recipes import DR_GRPO
 from minirlhf.recipes.offline import PREFERENCES
 from minirlhf_course.chapters.ch16_reasoning.pretrained import (
     PLAN,
-    Calculation,
-    Policy,
-    PretrainedPlan,
+    beginner,
+    brief_plan,
     questions,
     recorded,
     run_rate,
     run_repeated,
     run_seed,
-    train_answers,
 )
 from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import (
+    CLAIMS,
     describe_repeated,
     divergence,
     measure,
-    verdicts,
 )
 from minirlhf_course.evidence import Study, settings
+from minirlhf_course.evidence.claims import verdicts
 
 
 def one_seed(seed: int) -> dict[str, float]:
@@ -47,39 +42,15 @@ def one_seed(seed: int) -> dict[str, float]:
     )
 
 
-def beginner(plan: PretrainedPlan) -> Policy:
-    """A tiny model of the same architecture, after a few steps of SFT on sums that it is not asked."""
-    numbers = [str(n) for n in range(25)]
-    words = ["What", "is", "+", "-", "Answer", "with", "the", "number", "only.", *numbers, *(f"{n}?" for n in numbers)]
-    tokenizer = word_tokenizer(words)
-    lessons = [Calculation(a, b) for a in range(6) for b in range(6)]
-    start = Policy(tiny_model("nano", tokenizer, seed=0), tokenizer)
-    after, _ = train_answers(start, lessons, replace(plan.sft, max_steps=40, batch_size=16, learning_rate=3e-3))
-    return Policy(after.model, tokenizer)
-
-
 def probe() -> dict[str, float | str]:
     """Two steps of every run, from a tiny model."""
-    rate = {"learning_rate": 1e-3}
-    plan = replace(
-        PLAN,
-        train=8,
-        held_out=8,
-        transfer=4,
-        completions=32,
-        easy=(1, 5, 1, 5),
-        hard=(6, 11, 2, 5),
-        curve=1,
-        rl=replace(PLAN.rl, max_steps=2, **rate),
-        sft=replace(PLAN.sft, max_steps=2, **rate),
-        dpo=replace(PLAN.dpo, max_steps=2, **rate),
-    )
+    plan = brief_plan()
     start = beginner(plan)
     record = run_seed(start, plan, 1)
     numbers = measure(record)
     for name, history in (("rl", record["rl_metrics"]), ("sft", record["sft_metrics"])):
         numbers |= {f"{name}_{key}_{step}": x for key, values in history.items() for step, x in enumerate(values)}
-    found = verdicts([numbers, numbers, numbers])
+    found = verdicts(CLAIMS, [numbers, numbers, numbers])
     numbers |= {f"{name}_{part}": getattr(v, part) for name, v in found.items() for part in ("lowest", "confirmed")}
     numbers |= describe_repeated(run_repeated(start, plan, 1), record)
     faster = run_rate(start, plan, 1, 3.0)
