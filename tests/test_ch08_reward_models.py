@@ -1,5 +1,6 @@
 """The laboratories of chapter 08: damage, labels of two kinds, aspects, real pairs, and what a judge's verdicts add up to."""
 
+import json
 import math
 
 import pytest
@@ -21,10 +22,11 @@ from minirlhf.equations.reward_losses import (
     regression_loss,
 )
 from minirlhf.feedback.judge import Verdicts
+from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf.stages import pipeline
 from minirlhf.stages.judging import WORDS, add_judge_tokens
-from minirlhf_course.chapters.ch08_reward_models import aspects, judging, real_pairs, step_labels
+from minirlhf_course.chapters.ch08_reward_models import aspects, frozen, judging, real_pairs, step_labels
 from minirlhf_course.chapters.ch08_reward_models.assistant_rewards import (
     DAMAGES,
     GradersPlan,
@@ -219,3 +221,74 @@ def test_real_pairs_by_words_finds_the_word_that_decides():
 
 def test_real_pairs_longer_counts_a_tie_one_half():
     assert real_pairs.longer([talk("p", "abcd", "ab"), talk("p", "ab", "cd"), talk("p", "a", "bcd")]) == 0.5
+
+
+# -- frozen features ---------------------------------------------------------------------------------------------
+
+
+def noisy_talks(count):
+    """Pairs in which one word decides; lengths and prompts do not."""
+    words = torch.randint(30, (count, 2), generator=torch.Generator().manual_seed(0)).tolist()
+    return [talk(f"p {n}", f"good w{a}", f"bad w{b}") for n, (a, b) in enumerate(words)]
+
+
+def test_frozen_shortened_keeps_end_of_prompt_and_begin_of_completions():
+    tokenizer = word_tokenizer(WORLD.words)
+    pairs = [talk("what do cats do?", "cats purr", "cats nap")]
+    plan = frozen.FrozenPlan(prompt_tokens=2, completion_tokens=1)
+    [whole] = real_pairs.tokenised(tokenizer, pairs, 99)
+    [short] = frozen.shortened(tokenizer, pairs, plan)
+    for before, after in zip(whole.completions, short.completions, strict=True):
+        begin = before.loss_mask.index(True)
+        assert after.input_ids == before.input_ids[begin - 2 : begin + 1] and after.loss_mask == [False, False, True]
+
+
+def test_frozen_features_are_differences_of_own_hidden_states():
+    tokenizer = word_tokenizer(WORLD.words)
+    model = tiny_model("nano", tokenizer, seed=0)
+    pairs = [talk("what do cats do?", "cats purr", "cats nap a lot"), talk("why?", "so it is", "no")]
+    examples = frozen.shortened(tokenizer, pairs, frozen.FrozenPlan())
+    found = frozen.features(model.base_model, examples, tokenizer.pad_token_id)
+    for i, example in enumerate(examples):
+        states = []
+        for one in example.completions:
+            with torch.no_grad():
+                hidden = model.base_model(torch.tensor([one.input_ids])).last_hidden_state[0].double()
+            states.append({"last": hidden[-1], "mean": hidden[torch.tensor(one.loss_mask)].mean(0)})
+        for name in frozen.POOLINGS:
+            torch.testing.assert_close(found[name][i], states[0][name] - states[1][name], rtol=1e-4, atol=1e-5)
+
+
+def test_frozen_cross_validation_finds_feature_that_decides():
+    pairs = noisy_talks(60)
+    noise = torch.randn(60, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    decisive = torch.cat([noise, torch.ones(60, 1, dtype=torch.float64) + 0.1 * noise[:, :1]], 1)
+    record = frozen.cross_validate(pairs, {"last": noise, "mean": decisive}, frozen.FrozenPlan())
+    assert record["poolings"] == ["mean"] * 5 and record["frozen"] == [1.0] * 60 and record["words"] == [1.0] * 60
+    assert sorted(i for group in record["prompts"] for i in group) == list(range(60))
+
+
+def test_frozen_length_rule_learns_its_sign():
+    pairs = [talk(f"p {n}", "short", "a long completion") for n in range(40)]
+    flat = {"last": torch.zeros(40, 1, dtype=torch.float64)}
+    record = frozen.cross_validate(pairs, flat, frozen.FrozenPlan())
+    assert record["length"] == [1.0] * 40 and record["frozen"] == [0.5] * 40
+
+
+def test_frozen_effects_count_pairs_of_some_prompts():
+    record = {"frozen": [1, 1, 0.5], "length": [0, 1, 0], "words": [1, 0, 0], "prompts": [[0, 2], [1]]}
+    effects = {name: claim.effect(record, [0]) for name, claim in frozen.FROZEN.items()}
+    assert effects == {"chance": 0.75, "beats_length": 0.75, "beats_words": 0.25}
+
+
+def test_frozen_command_reads_own_file(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": p.prompt[0]["content"], "chosen": p.chosen[0]["content"], "rejected": p.rejected[0]["content"]}
+            for p in noisy_talks(30)]  # fmt: skip
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    tokenizer = word_tokenizer(WORLD.words)
+    monkeypatch.setattr(frozen, "load_model", lambda name, **_: (tiny_model("nano", tokenizer, seed=0), tokenizer))
+    monkeypatch.setattr("sys.argv", ["frozen", str(file)])
+    frozen.main()
+    printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert float(printed["pairs"]) == 30 and float(printed["words_right"]) == 1.0

@@ -9,7 +9,7 @@ import torch
 
 from minirlhf.models import pretrained as wheels
 from minirlhf_course import evidence
-from minirlhf_course.chapters.ch16_reasoning import pretrained, pretrained_claims
+from minirlhf_course.chapters.ch16_reasoning import pretrained, pretrained_claims, pretrained_own, pretrained_selection
 from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS, kl_at, measure
 from minirlhf_course.evidence import claims, t_distribution
 from minirlhf_course.evidence.claims import jackknife, verdicts
@@ -177,3 +177,95 @@ def test_records_are_graded_as_the_grader_grades(path):
             a, sign, b = asked["question"].split()
             question = pretrained.Calculation(int(a), int(b), sign)
             assert [pretrained.graders.numeric(text, question.answer) for text in asked["text"]] == asked["grade"]
+
+
+# -- best-of-n ---------------------------------------------------------------------------------------------------
+
+
+def selected(texts, grades):
+    """Records of one question, for which the base model's completions are also RL's."""
+    rows = [row(texts, grades) | {"length": [len(text.split()) for text in texts]}]
+    return {"base": rows, "rl": rows, "curves": {"rl": []}}
+
+
+TEXTS = ["3 + 4 = 7", "it is surely about 8 or so", "7", "8"]
+GRADES = [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "best"),
+    [("gold", {0, 2}), ("length", {1}), ("phrase", {0}), ("digits", {2, 3})],
+)
+def test_selection_takes_best_of_every_subset(name, best):
+    from itertools import combinations
+    from statistics import fmean
+
+    rows = selected(TEXTS, GRADES)["base"]
+    scores = pretrained_selection.scores_of(rows, name)[0].tolist()
+    assert {i for i, score in enumerate(scores) if score == max(scores)} == best
+
+    def gold(subset):
+        top = max(scores[i] for i in subset)
+        return fmean(GRADES[i] for i in subset if scores[i] == top)
+
+    expected = [fmean(gold(s) for s in combinations(range(4), n)) for n in range(1, 5)]
+    assert pretrained_selection.gold_of_best(rows, name) == pytest.approx(expected)
+
+
+def test_selection_kl_of_grades_is_kl_of_two_outcomes():
+    rows = selected(TEXTS, [1, 0, 0, 0])["base"]
+    right = 1 - 0.75**8
+    expected = right * math.log(right / 0.25) + (1 - right) * math.log((1 - right) / 0.75)
+    assert pretrained_selection.selection_kl(rows, "gold", 8) == pytest.approx(expected)
+    assert pretrained_selection.selection_kl(rows, "gold", 1) == pytest.approx(0)
+
+
+def test_selection_vote_is_mean_over_blocks():
+    rows = selected(["7", "7", "8", "8"], [1, 1, 0, 0])["base"]
+    assert [pretrained_selection.vote_of(rows, n) for n in (1, 2, 4)] == [0.5, 0.5, 0.5]
+    rows = selected(["7", "7", "7", "8"], [1, 1, 1, 0])["base"]
+    assert [pretrained_selection.vote_of(rows, n) for n in (1, 2, 4)] == [0.75, 0.75, 1.0]
+
+
+def test_selection_effects_have_their_directions():
+    texts = [*["no idea at all about this sum"] * 6, *["3 + 4 = 7"] * 4, *["8"] * 6]
+    record = selected(texts, [0] * 6 + [1] * 4 + [0] * 6)
+    effects = {name: claim.effect(record, [0]) for name, claim in pretrained_selection.SELECTION.items()}
+    assert effects["verifier"] == pytest.approx(0.75)  # 1, against 4 of 16
+    assert effects["long"] == pytest.approx(0.25)
+    assert effects["phrase"] == pytest.approx(0.75)
+    assert effects["digits"] > 0  # the best of 16 is a bare, wrong number
+    assert effects["ties"] == pytest.approx(
+        math.log(16) - 15 / 16 - pretrained_selection.selection_kl(record["base"], "gold", 16)
+    )
+
+
+def test_selection_cheaper_reads_both_curves_at_equal_accuracy():
+    record = selected(["7"] * 8 + ["8"] * 8, [1] * 8 + [0] * 8)
+    record["rl"] = [row(["7"] * 16, [1] * 12 + [0] * 4, logp=-1.0, base=-4.0)]
+    curve = pretrained_selection.gold_of_best(record["base"], "gold")
+    kl = kl_at([(gold, math.log(n) - (n - 1) / n) for n, gold in enumerate(curve, 1)], 0.75)
+    assert pretrained_selection.SELECTION["cheaper"].effect(record, [0]) == pytest.approx(3.0 - kl)
+
+
+# -- SFT on own right completions --------------------------------------------------------------------------------
+
+
+def test_own_imitates_one_right_completion_of_each_question():
+    plan = pretrained.brief_plan()
+    start = pretrained.beginner(plan)
+    asked = pretrained.questions(plan, 1)[0]
+    examples, written = pretrained_own.right_completions(start, asked, 16, 1)
+    questions = {f"{q.a} {q.sign} {q.b}": q for q in asked}
+    assert written and len({question for question, _ in written}) == len(written) == len(examples)
+    for example, (question, text) in zip(examples, written, strict=True):
+        assert pretrained.graders.numeric(text, questions[question].answer)
+        marked = [token for token, mine in zip(example.input_ids, example.loss_mask, strict=True) if mine]
+        assert start.tokenizer.decode(marked, skip_special_tokens=True).strip() == text.strip()
+
+
+def test_own_effects_compare_with_the_right_runs():
+    rows = {name: [row(["7"] * 8, [1] * right + [0] * (8 - right), logp=-1.0, base=base)]
+            for name, right, base in (("base", 1, -1.0), ("sft", 2, -6.0), ("own", 4, -3.0), ("rl", 7, -5.0))}  # fmt: skip
+    effects = {name: claim.effect(rows, [0]) for name, claim in pretrained_own.OWN.items()}
+    assert effects == pytest.approx({"imitates": 3 / 8, "nearer": 3.0, "better": 2 / 8, "below_rl": 3 / 8})

@@ -24,7 +24,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Claim:
+class StatedClaim:
     """One claim.
 
     Attributes:
@@ -51,7 +51,7 @@ def jackknife(effect: Callable[[Sequence[int]], float], clusters: int) -> tuple[
     return effect(range(clusters)), error
 
 
-def measure_claims(claims: Mapping[str, Claim], record: Record) -> dict[str, float]:
+def measure_claims(claims: Mapping[str, StatedClaim], record: Record) -> dict[str, float]:
     """Return effect, standard error and number of clusters of every claim in one run."""
     numbers: dict[str, float] = {}
     for name, claim in claims.items():
@@ -91,7 +91,7 @@ class ClaimVerdict:
         return "not confirmed" if self.refuted < ALPHA / 2 else "not decided"
 
 
-def verdicts(claims: Mapping[str, Claim], runs: Sequence[Mapping[str, float]]) -> dict[str, ClaimVerdict]:
+def verdicts(claims: Mapping[str, StatedClaim], runs: Sequence[Mapping[str, float]]) -> dict[str, ClaimVerdict]:
     """Return the verdict on every claim from the measurements of all runs.
 
     An effect without any variation between clusters decides nothing.

@@ -91,17 +91,31 @@ def reward_of(train: Sequence[Comparison], held: Sequence[Comparison], plan: Rea
 
 def longer(pairs: Sequence[Comparison]) -> float:
     """Return the accuracy of choosing the completion with more characters; a tie counts ½."""
-    gaps = torch.tensor([float(_size(p.chosen) - _size(p.rejected)) for p in pairs])
-    return float(((gaps.sign() + 1) / 2).mean())
+    return float(credit(length_differences(pairs)).mean())
+
+
+def length_differences(pairs: Sequence[Comparison]) -> Tensor:
+    """Return the characters of the chosen completion minus the characters of the rejected one, ``(P,)``."""
+    return torch.tensor([float(_size(p.chosen) - _size(p.rejected)) for p in pairs])
+
+
+def credit(differences: Tensor) -> Tensor:
+    """Return 1 where the chosen completion has the larger score, 0 where the smaller, ½ for a tie: ``(P,) -> (P,)``."""
+    return (differences.sign() + 1) / 2
 
 
 def _size(completion: Any) -> int:
     return sum(len(message["content"]) for message in completion)
 
 
-def by_words(train: Sequence[Comparison], held: Sequence[Comparison], *, penalty: float = 0.01) -> float:
-    """Return the accuracy of a linear reward on a completion's set of words, fitted to the training pairs with an L2
-    penalty on its weights."""
+def by_words(train: Sequence[Comparison], held: Sequence[Comparison]) -> float:
+    """Return the accuracy of :func:`word_scores`."""
+    return float(credit(word_scores(train, held)).mean())
+
+
+def word_scores(train: Sequence[Comparison], held: Sequence[Comparison], *, penalty: float = 0.01) -> Tensor:
+    """Return the chosen minus the rejected reward of the held pairs, ``(P,)``, by a linear reward on a completion's set
+    of words, fitted to the training pairs."""
     words = {
         word: i for i, word in enumerate(dict.fromkeys(w for p in train for w in _words(p.chosen) | _words(p.rejected)))
     }
@@ -114,19 +128,28 @@ def by_words(train: Sequence[Comparison], held: Sequence[Comparison], *, penalty
                     feature_row[i] += sign
         return features
 
-    x, weights = word_differences(train), torch.zeros(len(words), requires_grad=True)
+    return word_differences(held) @ linear_reward(word_differences(train), penalty)
+
+
+def linear_reward(differences: Tensor, penalty: float) -> Tensor:
+    """Return the weights ``(F,)`` of the linear reward with the smallest Bradley-Terry loss plus L2 penalty.
+
+    Args:
+        differences: features of the chosen completion minus features of the rejected one, ``(P, F)``.
+        penalty: factor of the sum of squared weights.
+    """
+    weights = torch.zeros(differences.shape[1], dtype=differences.dtype, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        gaps = x @ weights
+        gaps = differences @ weights
         loss = bradley_terry_loss(gaps, torch.zeros_like(gaps)).mean() + penalty * weights.square().sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    difference = word_differences(held) @ weights.detach()
-    return float(((difference.sign() + 1) / 2).mean())
+    return weights.detach()
 
 
 def _words(completion: Any) -> set[str]:

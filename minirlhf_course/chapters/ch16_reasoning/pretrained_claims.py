@@ -21,7 +21,7 @@ from minirlhf.equations.estimators import pass_at_k
 from minirlhf.equations.evaluation import clustered_variance
 from minirlhf.equations.kl import k1, k3
 from minirlhf.feedback.graders.answers import answer_number
-from minirlhf_course.evidence.claims import Claim, Record, jackknife, measure_claims
+from minirlhf_course.evidence.claims import Record, StatedClaim, jackknife, measure_claims
 
 GROUP = 8
 
@@ -115,21 +115,22 @@ def log_variance_ratio(rows: Rows) -> float:
 # -- claims ------------------------------------------------------------------------------------------------------
 
 
-def _of(rows: Rows, some: Sequence[int]) -> Rows:
+def subset(rows: Rows, some: Sequence[int]) -> Rows:
+    """Return some of the questions."""
     return [rows[i] for i in some]
 
 
 def _change(statistic: Callable[[Rows], float], suffix: str = "") -> Callable[[Record, Sequence[int]], float]:
     """A statistic after RL minus before."""
-    return lambda r, some: statistic(_of(r[f"rl{suffix}"], some)) - statistic(_of(r[f"base{suffix}"], some))
+    return lambda r, some: statistic(subset(r[f"rl{suffix}"], some)) - statistic(subset(r[f"base{suffix}"], some))
 
 
 def _closer(r: Record, some: Sequence[int]) -> float:
     """KL of SFT minus KL of RL, at the smaller of their last accuracies."""
     curves = {}
     for name in ("rl", "sft"):
-        rows = [_of(part, some) for part in (*r["curves"][name], r[name])]
-        curves[name] = [(accuracy(_of(r["base"], some)), 0.0), *((accuracy(x), divergence(x)) for x in rows)]
+        rows = [subset(part, some) for part in (*r["curves"][name], r[name])]
+        curves[name] = [(accuracy(subset(r["base"], some)), 0.0), *((accuracy(x), divergence(x)) for x in rows)]
     target = min(curve[-1][0] for curve in curves.values())
     return kl_at(curves["sft"], target) - kl_at(curves["rl"], target)
 
@@ -151,60 +152,62 @@ def _selects(r: Record, some: Sequence[int]) -> float:
     The gain is measured by the other half, so that chance in the selection does not count as a loss.
     """
     gains: dict[bool, list[float]] = {True: [], False: []}
-    for before, after in zip(_of(r["base"], some), _of(r["rl"], some), strict=True):
+    for before, after in zip(subset(r["base"], some), subset(r["rl"], some), strict=True):
         half = len(before["grade"]) // 2
         gains[any(before["grade"][half:])].append(float(np.mean(after["grade"]) - np.mean(before["grade"][:half])))
     return float(np.mean(gains[True]) - np.mean(gains[False])) if all(gains.values()) else 0.0
 
 
-CLAIMS: dict[str, Claim] = {
-    "accuracy": Claim("Dr. GRPO raises accuracy on held-out questions", 16, _change(accuracy)),
-    "spread": Claim(
+CLAIMS: dict[str, StatedClaim] = {
+    "accuracy": StatedClaim("Dr. GRPO raises accuracy on held-out questions", 16, _change(accuracy)),
+    "spread": StatedClaim(
         "the mean pass rate predicts too few zero-variance groups after RL",
         13,
-        lambda r, some: excess_zero_variance(_of(r["rl"], some)),
+        lambda r, some: excess_zero_variance(subset(r["rl"], some)),
         floor=0.05,
     ),
-    "entropy": Claim("RL lowers the entropy of a token", 16, lambda r, some: -_change(entropy)(r, some), unit="nats"),
-    "closer": Claim("at equal accuracy RL has a smaller KL than SFT", 9, _closer, unit="nats"),
-    "displaced": Claim(
+    "entropy": StatedClaim(
+        "RL lowers the entropy of a token", 16, lambda r, some: -_change(entropy)(r, some), unit="nats"
+    ),
+    "closer": StatedClaim("at equal accuracy RL has a smaller KL than SFT", 9, _closer, unit="nats"),
+    "displaced": StatedClaim(
         "DPO lowers the log-probability of chosen completions",
         14,
         _chosen_falls,
         unit="nats",
         clusters=lambda r: len(set(r["dpo"]["question"])),
     ),
-    "narrows": Claim(
+    "narrows": StatedClaim(
         "RL raises pass@1 more than pass@8",
         16,
         lambda r, some: _change(accuracy)(r, some) - _change(lambda rows: pass_at(rows, 8))(r, some),
     ),
-    "vote": Claim(
+    "vote": StatedClaim(
         "before RL, a vote of 16 is more accurate than one completion",
         16,
-        lambda r, some: vote(_of(r["base"], some)) - accuracy(_of(r["base"], some)),
+        lambda r, some: vote(subset(r["base"], some)) - accuracy(subset(r["base"], some)),
     ),
-    "once": Claim(
+    "once": StatedClaim(
         "after RL, one completion reaches the vote of 16 before RL",
         16,
-        lambda r, some: accuracy(_of(r["rl"], some)) - vote(_of(r["base"], some)),
+        lambda r, some: accuracy(subset(r["rl"], some)) - vote(subset(r["base"], some)),
         floor=-0.05,
     ),
-    "clusters": Claim(
+    "clusters": StatedClaim(
         "clusters at least double the variance of the accuracy",
         19,
-        lambda r, some: log_variance_ratio(_of(r["rl"], some)),
+        lambda r, some: log_variance_ratio(subset(r["rl"], some)),
         floor=math.log(2),
         unit="log ratio",
     ),
-    "selects": Claim("RL gains more where the base model is sometimes right", 13, _selects),
-    "k3": Claim(
+    "selects": StatedClaim("RL gains more where the base model is sometimes right", 13, _selects),
+    "k3": StatedClaim(
         "for whole completions k3 has a larger standard deviation than k1",
         9,
-        lambda r, some: log_spread_ratio(_of(r["rl"], some)),
+        lambda r, some: log_spread_ratio(subset(r["rl"], some)),
         unit="log ratio",
     ),
-    "transfer": Claim(
+    "transfer": StatedClaim(
         "RL on additions raises accuracy on subtractions",
         16,
         _change(accuracy, "_transfer"),
@@ -288,7 +291,7 @@ def describe_repeated(control: Record, record: Record) -> dict[str, float]:
     """Return accuracies of the control without training, whose completions begin with the repeated question, and its
     share of RL's gain in ``record``, the run with the same questions."""
     rows, base, rl = control["repeated"], record["base"], record["rl"]
-    beyond, error = jackknife(lambda some: accuracy(_of(rl, some)) - accuracy(_of(rows, some)), len(rows))
+    beyond, error = jackknife(lambda some: accuracy(subset(rl, some)) - accuracy(subset(rows, some)), len(rows))
     gain = accuracy(rl) - accuracy(base)
     return {
         "repeated_share": (accuracy(rows) - accuracy(base)) / gain if gain else 0.0,
