@@ -269,3 +269,15 @@ def test_own_effects_compare_with_the_right_runs():
             for name, right, base in (("base", 1, -1.0), ("sft", 2, -6.0), ("own", 4, -3.0), ("rl", 7, -5.0))}  # fmt: skip
     effects = {name: claim.effect(rows, [0]) for name, claim in pretrained_own.OWN.items()}
     assert effects == pytest.approx({"imitates": 3 / 8, "nearer": 3.0, "better": 2 / 8, "below_rl": 3 / 8})
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_records_give_stored_selection(path):
+    stored = evidence.result("ch16_pretrained_selection")["seeds"][path.stem.rpartition("_")[2]]
+    record = json.loads(path.read_text(encoding="utf-8"))
+    found = claims.measure_claims(pretrained_selection.SELECTION, record)
+    found |= pretrained_selection.describe_selection(record)
+    assert stored == pytest.approx(found, rel=1e-9, abs=1e-9)
+    assert [stored[f"gold_gold_{n}"] for n in (1, 8)] == pytest.approx(
+        [pretrained_claims.pass_at(record["base"], n) for n in (1, 8)]
+    )

@@ -576,7 +576,13 @@ each_probe = pytest.mark.parametrize(
 
 
 #: Studies in which each run has its own test, and how many runs they have.
-RUN_BY_RUN = {"ch16_pretrained": 3, "ch16_pretrained_rates": 1}
+RUN_BY_RUN = {
+    "ch08_frozen": 1,
+    "ch16_pretrained": 3,
+    "ch16_pretrained_own": 3,
+    "ch16_pretrained_rates": 1,
+    "ch16_pretrained_selection": 3,
+}
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""``{verdicts}``: the table of ``real-model.md``: the effect of each prediction in every run, and the verdict by the page's rule.
+"""``{verdicts} STUDY``: a table of ``real-model.md``: the effect of each prediction of a study in every run, and the verdict by the page's rule.
 
-* ``{verdict}`NAME``` prints the verdict on one prediction, ``{verdict}`confirmed``` the number of predictions with this verdict.
+* ``{verdict}`NAME``` prints the verdict on one of the first twelve predictions, ``{verdict}`confirmed``` the number of these with this verdict.
 * ``{model-samples}`` prints the first completion of the first questions of each half, before and after training, of seed 0.
 * ``{model-runs}`` is a figure, drawn from the study: the runs' rewards by steps, and accuracy against KL.
 """
@@ -17,26 +17,38 @@ from sphinx.application import Sphinx
 from sphinx.directives.patches import Figure
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from minirlhf_course.chapters.ch08_reward_models.frozen import FROZEN
 from minirlhf_course.chapters.ch16_reasoning import pretrained_claims
 from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS
+from minirlhf_course.chapters.ch16_reasoning.pretrained_own import OWN
+from minirlhf_course.chapters.ch16_reasoning.pretrained_selection import SELECTION
 from minirlhf_course.evidence.claims import ClaimVerdict, verdicts
 from minirlhf_course.report import plotting
 
 STUDY = "ch16_pretrained"
+
+#: The predictions of each study, in the order of the page, which numbers them through.
+PREDICTIONS = {
+    STUDY: CLAIMS,
+    "ch16_pretrained_selection": SELECTION,
+    "ch16_pretrained_own": OWN,
+    "ch08_frozen": FROZEN,
+}
 COLOURS = {"rl": plotting.PALETTE["blue"], "sft": plotting.PALETTE["orange"]}
 HEAD = ["", "prediction", "effect in each run", "interval of all runs", "detectable distance", "verdict"]
 
 
-def found() -> dict[str, ClaimVerdict]:
-    """The verdicts of the study's runs."""
-    return verdicts(CLAIMS, list(result(STUDY)["seeds"].values()))
+def found(study: str = STUDY) -> dict[str, ClaimVerdict]:
+    """The verdicts of a study's runs."""
+    return verdicts(PREDICTIONS[study], list(result(study)["seeds"].values()))
 
 
-def rows() -> list[list[str]]:
+def rows(study: str = STUDY) -> list[list[str]]:
     """The table's rows, without its head."""
     cells = []
-    for number, (name, verdict) in enumerate(found().items(), 1):
-        claim = CLAIMS[name]
+    before = list(PREDICTIONS)[: list(PREDICTIONS).index(study)]
+    for number, (name, verdict) in enumerate(found(study).items(), 1 + sum(len(PREDICTIONS[s]) for s in before)):
+        claim = PREDICTIONS[study][name]
         floor = f"; floor {_signed(claim.floor)}" if claim.floor else ""
         unit = f", {claim.unit}" if claim.unit else ""
         interval = f"[{_signed(verdict.lowest)}, {_signed(verdict.highest)}]"
@@ -54,10 +66,13 @@ def _signed(number: float) -> str:
 class Verdicts(SphinxDirective):
     """The table."""
 
+    optional_arguments = 1
+
     def run(self) -> list[nodes.Node]:
         """It depends on the study's result."""
-        self.env.note_dependency(str(results()[STUDY]))
-        return [_table(HEAD, rows())]
+        study = self.arguments[0] if self.arguments else STUDY
+        self.env.note_dependency(str(results()[study]))
+        return [_table(HEAD, rows(study))]
 
 
 def _table(head: list[str], body: list[list[str]]) -> nodes.container:
