@@ -381,7 +381,6 @@ def beginner(plan: PretrainedPlan) -> Policy:
 
 def brief_plan() -> PretrainedPlan:
     """Return a plan of two steps for each run, for probes."""
-    rate = {"learning_rate": 1e-3}
     return replace(
         PLAN,
         train=8,
@@ -391,9 +390,9 @@ def brief_plan() -> PretrainedPlan:
         easy=(1, 5, 1, 5),
         hard=(6, 11, 2, 5),
         curve=1,
-        rl=replace(PLAN.rl, max_steps=2, **rate),
-        sft=replace(PLAN.sft, max_steps=2, **rate),
-        dpo=replace(PLAN.dpo, max_steps=2, **rate),
+        rl=replace(PLAN.rl, max_steps=2, learning_rate=1e-3),
+        sft=replace(PLAN.sft, max_steps=2, learning_rate=1e-3),
+        dpo=replace(PLAN.dpo, max_steps=2, learning_rate=1e-3),
     )
 
 
