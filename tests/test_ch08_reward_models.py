@@ -5,7 +5,9 @@ import math
 
 import pytest
 import torch
+from facts import raises
 
+from minirlhf.core.errors import UserError
 from minirlhf.data import tasks
 from minirlhf.data.chat import conversation
 from minirlhf.data.preferences import SimulatedAnnotator, sample_pairs
@@ -292,3 +294,15 @@ def test_frozen_command_reads_own_file(tmp_path, monkeypatch, capsys):
     frozen.main()
     printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
     assert float(printed["pairs"]) == 30 and float(printed["words_right"]) == 1.0
+
+
+def test_frozen_needs_prompts_for_its_folds():
+    with raises(UserError, argument="pairs", value=14, expected=15):
+        frozen.evaluate(noisy_talks(14), frozen.FrozenPlan(), None, None)
+
+
+def test_frozen_command_refuses_missing_file_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["frozen", str(tmp_path / "missing.jsonl")])
+    with pytest.raises(SystemExit) as stopped:
+        frozen.main()
+    assert stopped.value.code == 2 and "missing.jsonl" in capsys.readouterr().err.splitlines()[-1]

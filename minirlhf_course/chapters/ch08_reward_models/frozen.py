@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from minirlhf.core.calling import evaluating
+from minirlhf.core.errors import UserError
 from minirlhf.data import loaders
 from minirlhf.data.chat import encode
 from minirlhf.data.collate import collate
@@ -145,8 +146,20 @@ def cross_validate(pairs: Sequence[Comparison], differences: Mapping[str, Tensor
 
 def evaluate(pairs: Sequence[Comparison], plan: FrozenPlan, model: Any, tokenizer: Any) -> dict[str, float]:
     """Return the accuracies of the head and of both rules, and the effects of all claims; equal completions are left
-    out."""
+    out.
+
+    Raises:
+        UserError: there are too few prompts for the folds.
+    """
     different = [p for p in pairs if p.chosen != p.rejected]
+    prompts = len({repr(p.prompt) for p in different})
+    if prompts < plan.folds * plan.inner:
+        raise UserError(
+            f"the pairs have {prompts} different prompts; expected at least {plan.folds * plan.inner}, for {plan.folds} folds",
+            argument="pairs",
+            value=prompts,
+            expected=plan.folds * plan.inner,
+        )
     examples = shortened(tokenizer, different, plan)
     record = cross_validate(different, features(model.base_model, examples, tokenizer.pad_token_id), plan)
     return measure_claims(FROZEN, record) | describe_frozen(record)
@@ -195,8 +208,12 @@ def main() -> None:
     parser.add_argument("file", help="pairs in any format that minirlhf reads, for example JSONL of chosen, rejected")
     parser.add_argument("--model", default=MODEL, help=f"folder or name of a pretrained model (default: {MODEL})")
     args = parser.parse_args()
-    pairs = loaders.load(args.file).comparisons()
-    for name, value in evaluate(pairs, FrozenPlan(), *load_model(args.model, complete_tokenizer=True)).items():
+    try:
+        pairs = loaders.load(args.file).comparisons()
+        numbers = evaluate(pairs, FrozenPlan(), *load_model(args.model, complete_tokenizer=True))
+    except UserError as error:
+        parser.error(str(error))
+    for name, value in numbers.items():
         print(f"{name:24} {value:8.3f}")
 
 
