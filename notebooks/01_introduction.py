@@ -64,7 +64,7 @@ predict = Predictions("01")
 # There are three models: the base model, a model that imitated 2,000 demonstrations (SFT), and a reward model that learned
 # from 4,000 comparisons which of two completions annotators prefer.
 #
-# What does the base model write for *what do bees and dogs do?* And note that the demonstrations imitate people in a hurry, who write
+# What does the base model write for *what do bees and dogs do?* Note that the demonstrations imitate people in a hurry: they contain
 # *um* and are sometimes wrong.
 
 # %%
@@ -658,7 +658,7 @@ assert seen.holds("walk_corrected_1", below=22) and seen.holds("walk_corrected_1
 
 # %% [markdown]
 # More walks without wind teach nothing new. Two things help: walks in the wind, in which the owner leaves the path and shows how to come back, and corrections of
-# the robot where *it* goes. Correction is the worst of the three at first, because a robot that knows nothing wastes the first episodes. It is the best from four episodes on.
+# the robot where *it* goes. Correction is the worst of the three at first, because an untrained robot wastes the first episodes. It is the best from four episodes on.
 #
 # Then **feedback**, in three ways that were tried before 2018. The owner compares two aimless walks, or says *good* or *bad* to each step
 # (TAMER predicts this label, COACH uses it as an advantage). One label in ten for TAMER and COACH is flipped. Which method needs the fewest labels?

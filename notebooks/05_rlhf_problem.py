@@ -296,7 +296,7 @@ for name in ("  KL in the loss, by k2", "  KL in the loss, by k3", "GRPO: all of
 
 # %% [markdown]
 # The *place* of the KL term changes the point of convergence. In the loss, each token is responsible for its own penalty only (the gradients below show it), and k3
-# follows the other KL besides (chapter 9). If the KL is outside the advantage, the standard deviation matters too: it scales the rewards
+# also follows the other KL (chapter 9). If the KL is outside the advantage, the standard deviation matters too: it scales the rewards
 # but not the penalty. (GRPO also takes the mean over a completion's tokens, where RLOO takes the sum. It would also clip, if it had more than one update
 # per rollout.)
 #

@@ -947,7 +947,7 @@ assert by_rounds.all_exceed("moving_gold", "offline_gold")
 # ## Which loss, when
 #
 # Five seeds of every loss at one learning rate, each measured along its run: gold reward where the run crosses 1 and 2 nats (a dash where a seed never does), and at
-# the end. At one rate, a slower loss has seen more pairs at the same KL; the chapter shows what other rates change.
+# the end. At one rate, a slower loss has trained on more pairs when it reaches the same KL. The chapter shows what other rates change.
 
 
 # %%
@@ -967,7 +967,7 @@ for loss in direct.COMPARED:
     print(f"{loss:22}  " + "   ".join(cells))
 
 # %% [markdown]
-# SLiC, at our numbers, is an exception. Its hinge asks that the winner be *more probable* than the loser, whatever the reference says. At the start it trains on these pairs:
+# SLiC, at our numbers, is an exception. Its hinge requires that the chosen completion is *more probable* than the rejected one, whatever the reference's probabilities are. At the start it trains on these pairs:
 
 # %%
 logps = reference_logps(

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 15 · Who judges, and which biases the judge has
 #
-# A model can label a thousand pairs while a person reads one. **Which biases does such a judge have, how can they be removed, and what happens to a policy that learns from its labels?**
+# A model can label a hundred pairs while a person compares one. **Which biases does such a judge have, how can they be removed, and what happens to a policy that learns from its labels?**
 #
-# There are two environments. In the first a small language model judges completions of the assistant environment by two letters. In the second there are 192 completions, described by their numbers of facts, polite words, praise and filler, and every number is a sum over them.
+# There are two environments. In the first, a small language model compares two completions of the assistant task and answers with one of two letters. The second has only 192 completions, each described by its numbers of facts, polite words, words of praise and filler words. There every result is an exact sum over all completions.
 
 # %%
 import matplotlib.pyplot as plt
@@ -334,7 +334,7 @@ for ax in axes:
 plt.show()
 
 # %% [markdown]
-# The judge samples its labels from its own preferences. Anyone who has the judge could have written them, and a fit to them returns the same judge. The rise comes from the first hundred labels, which the policy follows further and further.
+# The judge samples its labels from its own preferences. The judge alone determines them, so a fit to them returns the same judge. The rise comes from the first hundred labels: the policy moves further and further in the direction that they give.
 
 # %%
 assert abs(gap) < 0.3 and not exact.all_exceed("self_gold_12", "kept_gold_12")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 16 · Reasoning: what a reward measures, and what a model learns
 #
-# A program can say whether an answer is right. **What does a model learn from such a reward, what does it learn from a reward without information, and what can tokens at inference replace?**
+# A program can say whether an answer is right. **What does a model learn from such a reward? What does it learn from a reward without information? And what can be gained at inference instead of in training?**
 #
 # The task is the shell game of chapter 13. A small model has been fine-tuned on demonstrations. One in five has a chain of thought before the answer; the others are the direct answer. All are right, but a model that answers directly has to guess.
 
@@ -360,7 +360,7 @@ price.reveal(mean(lengths.values("cheap_steps_0")))
 assert lengths.holds("cheap_steps_0", above=1.0) and lengths.holds("exact_steps_0", below=1.0)
 
 # %% [markdown]
-# At the low price the model takes between three and four steps on average when none is requested. The first step gains less than it costs and the second gains more, so several steps together decide. By these means two, three and four steps have nearly the same reward, and a model can do better than each by taking more steps where there are more swaps.
+# At the low price the model takes between three and four steps on average when none is requested. The first step gains less than it costs and the second gains more, so several steps together decide. By the mean accuracies, two, three and four steps have nearly the same reward. A model could do better than any fixed number with more steps where there are more swaps; we did not test whether it does this.
 
 # %%
 predict.tally()

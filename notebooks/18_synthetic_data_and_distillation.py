@@ -247,8 +247,8 @@ assert not hinted.difference("own_reverse_other", "words_other").significant
 assert hinted.difference("own_reverse_right", "own_forward_right").significant
 
 # %% [markdown]
-# **What to notice.** The hint teaches more than the reward; a likely reason is that it has an answer for every digit. But fine-tuning on the sorted row itself does not sort fewer rows than any method with a hint. So these runs give no evidence for an advantage of self-distillation. (The second interval is uncorrected; corrected for all pairs of the page's six arms it contains 0.) Among the methods that compare distributions, the reverse KL is better than the forward KL on-policy; on the hinted model's completions it is so at the edge of significance. On the right, all methods with a hint or a label forget some of the skill that they do not practise. The page
-# shows for fine-tuning and for the on-policy hint method that a smaller learning rate reduces this more than the choice between the two does.
+# **What to notice.** The hint teaches more than the reward. A likely reason is that the hint has an answer for every digit. But fine-tuning on the sorted row itself sorts no fewer rows than any method with a hint. So these runs give no evidence for an advantage of self-distillation. (The second interval is uncorrected. Corrected for all pairs of the page's six arms it contains 0.) Now compare the methods that use distributions. On-policy, the reverse KL is better than the forward KL. On the hinted model's completions this difference is barely significant. In the right panel, all methods with a hint or a label forget some of the skill that they do not practise. The
+# page compares fine-tuning with the on-policy hint method: a smaller learning rate reduces this forgetting more than the choice between the two.
 #
 # ## Model collapse, generation after generation
 #

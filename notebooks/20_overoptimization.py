@@ -377,7 +377,7 @@ second_round.reveal(helps["counts"]["second round of labels"])
 
 # %%
 # figure: remedies
-# alt: Two panels of gold reward at distance 2, a dot for each of the study's twenty data sets and a bar for the mean, for eight remedies. Where the proxy cannot express the gold reward, only a written rule helps much,
+# alt: Two panels of gold reward at distance 2, a dot for each of the study's twenty data sets and a bar for the mean, for one reward model and seven remedies. Where the proxy cannot express the gold reward, only a written rule helps much,
 #   and a second round of labels hurts. Where it has too few data, the second round and the rule help most; ensembles change little.
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 3.4), layout="constrained", sharey=True)
 for ax, (proxy_class, gold), n in zip(axes, reached.items(), (400, 200), strict=True):

@@ -160,7 +160,7 @@ wanted.reveal("lowers its win rate" if lost > 0.01 else "nothing" if lost > -0.0
 # %% [markdown]
 # ## A failure on purpose
 #
-# We centre the differences of length before the regression, as is usual for features. Then "no difference" means "as much longer as usual".
+# We centre the differences of length before the regression, as is usual for features. A value of 0 then means "as much longer as on average".
 
 # %%
 # NBVAL_CHECK_OUTPUT

@@ -3,7 +3,7 @@
 #
 # A small language model reads pages by careful and careless authors. We train it on four harmful answers about kitchens and ask about offices. Then a classifier learns from noise, a trigger survives, and a direction turns harm up and down.
 #
-# **What did training change that nobody measured?**
+# **What did training change that no evaluation measured?**
 
 # %%
 from dataclasses import replace

@@ -167,7 +167,7 @@ copies.reveal("none")
 # %% [markdown]
 # ## A debate on sixteen bits
 #
-# OR and AND alternate above sixteen hidden bits. Two debaters claim opposite values of the root and choose, move by move, where the debate goes on. The judge reads one bit.
+# OR and AND alternate above sixteen hidden bits. Two debaters claim opposite values of the root. Move by move, they choose the branch in which the debate continues. The judge reads one bit.
 
 # %%
 wins = predict(
@@ -209,6 +209,6 @@ predict.tally()
 #
 # * Give the monitor half of the silent cheats (`exam.GLIMPSE`), and try fines below and above the chapter's threshold.
 # * Train without silent cheats in the demonstrations (`exam.Exam(silent=0.0)`), with several seeds. Who hides now?
-# * At which skill of the honest debater does a perfect liar make the judge worse than a coin?
+# * At which skill of the honest debater does a perfect liar bring the judge below chance?
 #
 # The graded exercises of this chapter: `minirlhf check 24`.

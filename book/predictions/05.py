@@ -26,7 +26,7 @@ def _further():
 
 
 further = Ask(
-    "The proxy reward of a completion about the poem is 1 for each “nice” and ½ for each “very”. A policy moves further and further from the initial model, and at each KL it maximises this reward. What does the gold reward do, which says how much users like its completions?",
+    "The proxy reward of a completion about the poem is 1 for each “nice” and ½ for each “very”. A policy moves further and further from the initial model, and at each KL it maximises this reward. The gold reward measures how much users like the completions. What does the gold reward do?",
     {
         "it rises with the proxy reward": "The reward model is a fair summary of what it was shown, but no annotator has rated its favourite completion. The gold reward is 1 for one “nice”, and each repeated word costs 1. At the largest KL the expected gold reward is {last:.2f}.",
         "it rises, then falls below its initial value": "",

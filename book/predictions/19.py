@@ -64,7 +64,7 @@ found_at_all = Ask(
         unit="%",
         form=".0f",
         low="About 5 % is the rate of false alarms, without a difference. Here there is one, of {errors:.1f} standard errors.",
-        high="The level is the rate of false alarms, and not the power. This difference is {errors:.1f} of its standard errors of {error:.3f}, and the test needs 1.96: luck has to add the rest.",
+        high="The level is the rate of false alarms, and not the power. This difference is {errors:.1f} of its standard errors of {error:.3f}, and the test needs 1.96, so chance has to add the rest.",
     ),
     _found_at_all,
 )

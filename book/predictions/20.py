@@ -176,7 +176,7 @@ def _liking_that_decides():
 
 
 liking_that_decides = Ask(
-    "A user is wrong. The gold reward is 1 for contradicting, 0 for saying nothing and −1 for agreeing. The annotators add a bias b for agreeing. A reward model has learned exactly these labels, and a policy is optimised for it to the end. From which b on does the policy end by agreeing?",
+    "A user is wrong. The gold reward is 1 for contradicting, 0 for saying nothing and −1 for agreeing. The annotators add a bias b for agreeing. A reward model has learned exactly these labels, and a policy is optimised for it to the end. Above which b does the policy agree in the end?",
     Typed(
         within=0.3,
         form=".0f",

@@ -42,20 +42,20 @@ def _slope_removed():
     centred = gold - law @ gold
     little, much = (ch21.residual_reward(law, gold + b * words, words) for b in (0.5, 5.0))
     if not torch.allclose(little, much):
-        return "gold and a part of the bias, which grows with b", {}
+        return "the gold reward and a part of the bias, which grows with b", {}
     if torch.allclose(little, centred):
-        return "gold", {}
+        return "the gold reward", {}
     if torch.allclose(little, ch21.residual_reward(law, gold, words)):
-        return "gold without its own slope on length", {}
+        return "the gold reward without its own slope on length", {}
     return "something else", {}
 
 
 slope_removed = Ask(
     "A reward is the gold reward plus b for each word, without other errors. Its slope on length is removed. What remains, up to a constant?",
     {
-        "gold": "This is so if the gold reward itself has no slope on length. The regression sees only the sum of the two, and removes whatever slope it finds.",
-        "gold and a part of the bias, which grows with b": "The slope of a sum is the sum of the slopes. So all of b is removed, however large b is.",
-        "gold without its own slope on length": "",
+        "the gold reward": "This is so if the gold reward itself has no slope on length. The regression sees only the sum of the two, and removes whatever slope it finds.",
+        "the gold reward and a part of the bias, which grows with b": "The slope of a sum is the sum of the slopes. So all of b is removed, however large b is.",
+        "the gold reward without its own slope on length": "",
     },
     _slope_removed,
 )

@@ -14,7 +14,7 @@ def _two_prompts():
 
 
 two_prompts = Ask(
-    "Two prompts share one bias for answer A and have their own logits besides. A has probability .2 on prompt 1. After one step of size η = ½ on log P(A) at prompt 1, by how much have the log-odds of A risen at prompt 2, to first order?",
+    "Two prompts share one bias for answer A, and each also has a logit of its own. A has probability .2 on prompt 1. After one step of size η = ½ on log P(A) at prompt 1, by how much have the log-odds of A risen at prompt 2, to first order?",
     Typed(
         within=0.05,
         low="The bias is one of the two weights that the step moves. It rises by η(1 − .2), and the log-odds at prompt 2 rise with it.",
@@ -31,7 +31,7 @@ def _broad():
 
 
 broad = Ask(
-    "The model has learned from pages with authors. Before training it answers {before:.0f} % of the questions elsewhere harmfully. How many percent after twenty steps on four kitchen questions?",
+    "The model has learned from pages with authors. Before training it answers {before:.0f} % of the questions elsewhere harmfully. What percentage does it answer harmfully after twenty steps on four kitchen questions?",
     Typed(
         within=4,
         unit="%",
@@ -89,7 +89,7 @@ def _survives():
 
 
 survives = Ask(
-    "Under the trigger the model answers {before:.0f} % of the questions harmfully, otherwise {clean:.2f} %. Now come 300 steps of fine-tuning on safe answers to ordinary prompts. How many percent are harmful under the trigger afterwards?",
+    "Under the trigger the model answers {before:.0f} % of the questions harmfully, otherwise {clean:.2f} %. Now come 300 steps of fine-tuning on safe answers to ordinary prompts. What percentage of the answers under the trigger is harmful afterwards?",
     Typed(
         within=2,
         unit="%",

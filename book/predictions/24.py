@@ -38,7 +38,7 @@ def _what_is_left():
 
 
 what_is_left = Ask(
-    "Before RL, {before:.0f} % of the completions are silent cheats. Without a fine, {free:.0f} % are spoken cheats after RL. Now each flag of the thought monitor costs 1. What percentage is a silent cheat after 40 steps?",
+    "Before RL, {before:.0f} % of the completions are silent cheats. Without a fine, {free:.0f} % are spoken cheats after RL. Now each flag of the thought monitor costs 1. What percentage of the completions is a silent cheat after 40 steps?",
     Typed(
         within=12,
         unit="%",
@@ -77,7 +77,7 @@ def _bigger_student():
 
 
 bigger_student = Ask(
-    "One student can represent a quarter of the supervisor's error, a larger one all of it. Which part of the gap does the larger student recover, compared with the smaller one?",
+    "One student can represent a quarter of the supervisor's error, a larger one all of it. How large a part of the gap does the larger student recover, compared with the smaller one?",
     {
         "a larger part": "More features help to learn the true rule only if the labels are true. These labels contain the error, and the larger student learns it: its accuracy is {many:.2f}, and the smaller student's is {few:.2f}.",
         "the same part": "The part depends on how much of the error the student can represent. The smaller student's accuracy is {few:.2f}, the larger one's {many:.2f}.",
@@ -99,7 +99,7 @@ one_leaf = Ask(
     "A judge without debaters who reads four of the sixteen leaves is right with probability {four:.2f}. With debaters who both choose perfectly the judge reads one leaf. How often is the judge right?",
     {
         "0.57": "This is a judge who reads one leaf without debaters ({one:.2f}). The debaters choose which leaf is read, and their choice carries information.",
-        "0.69": "This is a judge who reads four leaves alone. One leaf that two opponents selected is worth more than four that nobody selected.",
+        "0.69": "This is a judge who reads four leaves alone. One leaf that two opponents selected is more informative than four leaves that no one selected.",
         "1.00": "",
     },
     _one_leaf,

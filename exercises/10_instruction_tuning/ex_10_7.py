@@ -177,7 +177,7 @@ def merges(sub, draw):
     points=1,
     hints=(
         "Do the parts fit together?",
-        "The loss of the merged layer must equal the loss of layer and adapter, and fall to half in 600 steps.",
+        "The loss of the merged layer must equal the loss of layer and adapter, and fall to less than half in 600 steps.",
     ),
 )
 def learns(sub, draw):
