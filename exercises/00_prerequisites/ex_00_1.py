@@ -8,16 +8,16 @@
 # Seven questions, each with one right answer. Paper is allowed, a calculator is not needed. Answer with letters: `q1 = "a"`.
 #
 # **`q1`** A model says *yes* with probability ½. After *yes* it stops with probability ¼, after anything else with probability ¾. It
-# has stopped. How probable is it that it had said *yes*?\
+# has stopped. What is the probability that it had said *yes*?\
 # (a) 1/8 (b) 1/4 (c) 1/2 (d) 3/4
 #
-# **`q2`** A reply earns 2 with probability 0.1 and 0 otherwise. What are the mean and the variance of what it earns?\
+# **`q2`** A completion has the reward 2 with probability 0.1, and 0 otherwise. What are the mean and the variance of its reward?\
 # (a) 0.2 and 0.36 (b) 0.2 and 0.4 (c) 0.1 and 0.09 (d) 0.2 and 0.6
 #
-# **`q3`** You average the rewards of 100 replies, and the standard error of the mean is 0.1. How many replies make it 0.05?\
+# **`q3`** You average the rewards of 100 completions, and the standard error of the mean is 0.1. With how many completions is it 0.05?\
 # (a) 141 (b) 150 (c) 200 (d) 400
 #
-# **`q4`** Ten tokens, each of probability 0.1 given those before it. What is the natural logarithm of the probability of all ten?\
+# **`q4`** There are ten tokens, and each has probability 0.1 given the tokens before it. What is the natural logarithm of the probability of all ten?\
 # (a) −23.03 (b) −10 (c) −2.303 (d) 0.1
 #
 # **`q5`** You add 5 to every entry of `z`. What happens to `softmax(z)`?\
@@ -61,12 +61,12 @@ def ask(sub, name, options, right, said=None):
     points=1,
     rounds=1,
     hints=(
-        "Of a thousand replies, how many say *yes* and stop, and how many say something else and stop?",
+        "Of a thousand completions, how many say *yes* and stop, and how many say something else and stop?",
         "Bayes: the probability of *yes and stop*, over the probability of stopping at all.",
     ),
 )
 def bayes(sub, draw):
-    "A conditional probability is turned round (`q1`)."
+    "Bayes' rule reverses a conditional probability (`q1`)."
     ask(
         sub,
         "q1",
@@ -97,7 +97,7 @@ def variance(sub, draw):
     rounds=1,
     hints=(
         "Does the standard error fall like 1/n, or more slowly?",
-        "It falls like one over the square root of n. Half the error costs how many times the replies?",
+        "It falls like one over the square root of n. How many times as many completions does half the error take?",
     ),
 )
 def standard_error(sub, draw):
@@ -123,12 +123,12 @@ def logarithm(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Write down softmax. What becomes of the factor exp(5)?",
-        "It stands above and below the line. Only differences between logits matter.",
+        "Write down softmax. What happens to the factor exp(5)?",
+        "It is in the numerator and in the denominator, so it cancels. Only differences between logits matter.",
     ),
 )
 def shift(sub, draw):
-    "What softmax does not see (`q5`)."
+    "What softmax ignores (`q5`)."
     z = draw.normal(4)
     change = float(((z + 5).softmax(-1) - z.softmax(-1)).abs().max())
     assert change < 1e-9
@@ -147,7 +147,7 @@ def shift(sub, draw):
     rounds=1,
     hints=(
         "Try p = (½, ½) and q = (0.99, 0.01), then the other way round.",
-        "It is a mean of log p/q under p. Where p is large and q small, is that logarithm small? And can all of it be negative?",
+        "It is the mean of log p/q under p. Is this logarithm small where p is large and q small? And can the mean be negative?",
     ),
 )
 def divergence(sub, draw):
@@ -167,7 +167,7 @@ def divergence(sub, draw):
     rounds=1,
     hints=(
         "Cross-entropy against one true token looks at one probability only.",
-        "It is minus the logarithm of the probability of the token that came.",
+        "It is minus the logarithm of the probability of the true token.",
     ),
 )
 def cross_entropy(sub, draw):

@@ -5,8 +5,8 @@
 # ---
 
 # %% [statement]
-# A model that prefers one reply to another gives it the probability $\sigma(w\cdot x)$, with $\sigma(u) = 1/(1+e^{-u})$; $x$ describes
-# the pair and $w$ are the weights. Its loss is $-\log \sigma(w\cdot x)$.
+# A model predicts that one completion is preferred to another with probability $\sigma(w\cdot x)$, with $\sigma(u) = 1/(1+e^{-u})$. The features $x$
+# describe the pair, and $w$ are the weights. Its loss is $-\log \sigma(w\cdot x)$.
 #
 # **Derive the gradient of the loss in $w$** by the chain rule, on paper, and write it as `loss_gradient(w, x)`. One line; no autograd.
 
@@ -36,7 +36,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
     against="finite differences of the loss",
     hints=(
         "Three links: −log of something, σ of something, w·x. Multiply their derivatives.",
-        "The derivative of σ is σ(1 − σ), and one of its factors cancels against the derivative of the logarithm. What w·x leaves is x.",
+        "The derivative of σ is σ(1 − σ), and one of its factors cancels against the derivative of the logarithm. The derivative of w·x is x.",
     ),
 )
 def chain_rule(sub, draw):
@@ -69,7 +69,7 @@ def chain_rule(sub, draw):
     ),
 )
 def very_wrong(sub, draw):
-    "A model that is very sure of the wrong reply gets a gradient of full strength, not NaN."
+    "A model that is very sure of the wrong completion gets a gradient of full size, not NaN."
     x = tidy(draw.away_from([0.0], 3, low=-2, high=2, margin=0.2))
     expect(sub.loss_gradient(-1000 * x.sign(), x), -x, what="the gradient", given={"w": -1000 * x.sign(), "x": x})
 

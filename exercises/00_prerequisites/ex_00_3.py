@@ -5,10 +5,10 @@
 # ---
 
 # %% [statement]
-# Three lines of tensors that the whole library is made of. No loops over rows.
+# The whole library uses these three operations on tensors. Each is one line; do not loop over rows.
 #
 # 1. `pick(table, index)`: from each row of `table`, `(B, V)`, the entry in the column that `index`, `(B,)`, names. Returns `(B,)`.
-# 2. `row_mean(x, mask)`: the mean of each row of `x`, `(B, T)`, over the places where `mask` is True, at least one per row. Returns `(B,)`.
+# 2. `row_mean(x, mask)`: the mean of each row of `x`, `(B, T)`, over the positions where `mask` is True. There is at least one in each row. Returns `(B,)`.
 # 3. `centre(x)`: each entry of `x`, `(B, T)`, minus the mean of its own row. Returns `(B, T)`.
 
 # %% [given]
@@ -53,7 +53,7 @@ from minirlhf_course.classroom.testing import expect, test, tidy
     points=1,
     hints=(
         "`table[:, index]` takes the same columns of every row: look at its shape.",
-        "`gather` along the last axis wants an index with as many axes as the table: give it one more, and take that one away again.",
+        "`gather` along the last axis needs an index with as many axes as the table. Add an axis to the index, and remove this axis from the result.",
     ),
 )
 def gathers(sub, draw):
@@ -77,7 +77,7 @@ def gathers(sub, draw):
     ),
 )
 def masks(sub, draw):
-    "`row_mean` counts the places where the mask is True, and no others."
+    "`row_mean` averages over the positions where the mask is True, and over no others."
     x, mask = tidy(draw.uniform(3, 4, low=1, high=3)), draw.mask(3, 4)
     mask[draw.integer(0, 2), 2:] = False
     kept = [[v for v, k in zip(r, m, strict=True) if k] for r, m in zip(x.tolist(), mask.tolist(), strict=True)]
@@ -96,12 +96,12 @@ def masks(sub, draw):
 @test(
     points=1,
     hints=(
-        "A mean has one axis less. With which axis of x is it lined up when you subtract it?",
-        "Shapes are lined up from the right. `keepdim=True` leaves an axis of size one, so that each row meets its own mean.",
+        "The mean has one axis less than x. With which axis of x is it aligned when you subtract it?",
+        "Broadcasting aligns shapes from the right. `keepdim=True` keeps an axis of size one, so that each row meets its own mean.",
     ),
 )
 def broadcasts(sub, draw):
-    "`centre` takes each row's own mean away from it."
+    "`centre` subtracts from each row its own mean."
     x = tidy(draw.normal(3, 3))  # square, so that lining up the wrong axes raises no error
     rows = x.tolist()
     expect(

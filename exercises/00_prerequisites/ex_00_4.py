@@ -5,9 +5,9 @@
 # ---
 
 # %% [statement]
-# Gradient descent on a linear model, the smallest training loop there is. It is to return the weights after `steps` steps and the list
-# of losses before each step. It runs. Its losses make no sense, its steps get longer and longer, and if it is called twice, the second
-# call also returns the losses of the first.
+# The function below is gradient descent on a linear model, the smallest training loop. It should return the weights after `steps` steps, and
+# the list of the losses before each step. It runs, but its losses make no sense and its steps get longer and longer.
+# If it is called twice, the second call also returns the losses of the first.
 #
 # **There are three bugs: one of shapes, one of autograd, one of Python. Find and fix them.**
 
@@ -98,7 +98,7 @@ def shapes(sub, draw):
     points=1,
     hints=(
         "Compare `w.grad` before and after the second call of `backward`.",
-        "`backward` adds to `w.grad`. Somebody has to set it back to nothing between two steps.",
+        "`backward` adds to `w.grad`. Set `w.grad` to zero between two steps.",
     ),
 )
 def autograd(sub, draw):
@@ -126,8 +126,8 @@ def autograd(sub, draw):
 @test(
     points=1,
     hints=(
-        "When is the default value of an argument made: at each call, or once?",
-        "The list in the first line of the function is made once, when the function is defined, and shared by all calls. Make it inside.",
+        "When is the default value of an argument computed: at each call, or once?",
+        "The list in the first line of the function is created once, when the function is defined, and all calls share it. Create it inside the function.",
     ),
 )
 def python(sub, draw):

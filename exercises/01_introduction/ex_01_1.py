@@ -88,8 +88,8 @@ def unit(*pairs):
     points=2,
     against="finite differences of the loss",
     hints=(
-        "log p_g is z_g minus the logarithm of a sum of exponentials. Differentiate both parts. The second derivative is "
-        "something familiar.",
+        "log p_g is z_g minus the logarithm of a sum of exponentials. Differentiate both parts. The derivative of the "
+        "second part is something familiar.",
         "The derivative of log Σ exp(z) in z_i is p_i. So every logit falls by its own probability, and one of them also rises "
         "by 1.",
     ),

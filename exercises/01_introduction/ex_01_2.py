@@ -19,8 +19,8 @@
 # 2. `standard_error`: the standard error of the win rate. Each comparison gave 1, ½ or 0; the standard error of their mean is
 #    $\sqrt{\text{variance}/n}$, with the plain (divide by $n$) variance of the scores.
 # 3. `reward_per_nat`: RL's gain in reward per nat of KL.
-# 4. `length_share`: suppose that each additional token raises the reward by `reward_per_token`, whatever it says. Which fraction of RL's gain in
-#    reward would its longer completions then explain?
+# 4. `length_share`: suppose that each additional token raises the reward by `reward_per_token`, whatever it says. What fraction of RL's gain
+#    in reward would its longer completions then explain?
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw

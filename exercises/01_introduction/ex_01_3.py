@@ -9,15 +9,15 @@
 # Here you repair such a merger.
 #
 # A model is one hidden layer: `network(model, x)` computes $W_\text{out}\tanh(W_\text{in}x + b_\text{in}) + b_\text{out}$. The two models descend from one checkpoint, and then
-# the second one's hidden units were shuffled. Fine-tuning moved the weights only a little, so a unit can be recognised: its incoming weights, its row of $W_\text{in}$, are still *near* to
-# its row before.
+# the second one's hidden units were shuffled. Fine-tuning moved the weights only a little, so a unit can be recognised: its incoming weights, its row of $W_\text{in}$, are still *near* the
+# row that it had before.
 #
 # 1. `matching(first, second)`: for each hidden unit of `first`, the index of the unit of `second` whose incoming weights are nearest, by distance;
 # 2. `aligned(first, second)`: `second` with its units in the order of `first`. It must still compute what `second` computes, for every input;
-# 3. `merge(first, second, shares)`: the mean of `first` and the aligned `second`. `shares` says how much each counts, in any unit: `[1, 1]` and `[0.5, 0.5]` mean
-#    the same, and `[3, 1]` is three parts to one.
+# 3. `merge(first, second, shares)`: the mean of `first` and the aligned `second`. `shares` are the weights of the two models, on any scale: `[1, 1]` and `[0.5, 0.5]` mean the same, and
+#    `[3, 1]` gives the first model three times the weight of the second.
 #
-# The code below runs, and its mergers write gibberish. **There are three bugs, one in each function. Find and fix them.** Test yourself: what should
+# The code below runs, but its mergers compute neither model's function. **There are three bugs, one in each function. Find and fix them.** Test yourself: what should
 # `merge` return for a model and its own shuffled copy?
 
 # %% [given]

@@ -155,7 +155,7 @@ def never_in_that_step(error, back):
 
 @test(
     points=2,
-    against="a chain of a thousand million steps",
+    against="a chain of 10⁹ steps",
     hints=(
         "In the limit, the probability of an error is the same at this step and at the step before.",
         "Set both probabilities of your recursion equal to m, and solve for m. Check it at ρ = 1, where it must be ε, and at ρ = 0, where it must be 1.",

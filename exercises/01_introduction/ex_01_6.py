@@ -15,7 +15,7 @@
 # (a) imitation of the best completion\
 # (b) avoidance ("not this") of the bad completion\
 # (c) a comparison: the best completion rather than the bad one\
-# (d) the expected reward\
+# (d) the gold reward: the loss is minus its expectation\
 # (e) the same comparison as in (c), with a bug: the data loader flips every second pair, so that the loss is the mean of both directions
 #
 # The bug in (e) gives no error message, and at first its curve looks like the curve of (c). Also note what happens to the best completion in (d), where the gold reward itself is maximised.
@@ -147,15 +147,15 @@ def ask(sub, letter, said):
     ),
 )
 def squeezed(sub, draw):
-    "The run with avoidance is found."
+    "The run with avoidance is identified."
     ask(
         sub,
         "b",
         {
             "a": "the best completion nearly disappears",
-            "c": "the best completion nearly disappears, and a comparison would raise it",
-            "d": "the usual completion takes over, and the nice one has the higher reward",
-            "e": "the bad completion is gone, and contradicting pairs would keep it",
+            "c": "the best completion nearly disappears, but a comparison would raise it",
+            "d": "the usual completion takes over, but the nice one has the higher reward",
+            "e": "the bad completion is gone, but contradicting pairs would keep it",
         },
     )
 
@@ -169,14 +169,14 @@ def squeezed(sub, draw):
     ),
 )
 def two_move(sub, draw):
-    "The comparison is found."
+    "The run with the comparison is identified."
     ask(
         sub,
         "c",
         {
-            "a": "the usual and the nice completion keep their ratio, and imitation would change it",
+            "a": "the usual and the nice completion keep their ratio, but imitation would change it",
             "b": "the best completion rises",
-            "d": "the usual and the nice completion keep their ratio, and a reward would change it",
+            "d": "the usual and the nice completion keep their ratio, but a reward would change it",
             "e": "it does not stop: the best completion becomes many times as probable as the bad one",
         },
     )
@@ -191,15 +191,15 @@ def two_move(sub, draw):
     ),
 )
 def turned_round(sub, draw):
-    "The run with the bug in its data is found."
+    "The run with the bug in its data is identified."
     ask(
         sub,
         "e",
         {
-            "a": "the usual and the nice completion keep their ratio, and imitation would change it",
+            "a": "the usual and the nice completion keep their ratio, but imitation would change it",
             "b": "the bad completion does not disappear",
             "c": "best and bad become equally probable and stay so: half of the pairs contradict the other half",
-            "d": "the usual and the nice completion keep their ratio, and a reward would change it",
+            "d": "the usual and the nice completion keep their ratio, but a reward would change it",
         },
     )
 
@@ -209,7 +209,7 @@ def turned_round(sub, draw):
     rounds=1,
     hints=(
         "Two runs are left. One imitates a completion, the other receives a reward. Which completion gains most in each?",
-        "A reward changes only what the model samples: the best completion is rare and hardly moves, the nice one is frequent and overtakes it.",
+        "A reward moves a logit in proportion to the probability of its completion. The best completion is rare, so it hardly moves. The nice one is frequent and gains most.",
     ),
 )
 def shown_or_graded(sub, draw):
@@ -220,8 +220,8 @@ def shown_or_graded(sub, draw):
         {
             "a": "the nice completion takes over, not the best one",
             "b": "the nice completion takes over, not the usual one",
-            "c": "the nice completion overtakes the usual one, and no pair compares the two",
-            "e": "the nice completion overtakes the usual one, and no pair compares the two",
+            "c": "the nice completion overtakes the usual one, but no pair compares the two",
+            "e": "the nice completion overtakes the usual one, but no pair compares the two",
         },
     )
 

@@ -5,8 +5,8 @@
 # ---
 
 # %% [statement]
-# This is the first piece of a pipeline that you will have written by chapter 20: the function that samples tokens. In chapters 5 and 11 to 14 policies sample
-# their completions by *your* `sample`.
+# This is the first piece of a pipeline that you write yourself: the function that samples tokens. In the exercises 05.6, 11.7, 12.7, 13.6 and 14.7 policies sample
+# their completions with *your* `sample`.
 #
 # 1. (five minutes) `token_probs(logits, temperature, top_k, top_p)` returns the sampling distribution, `(B, V)`. Divide by the temperature. Keep
 #    the `top_k` most probable tokens (0 keeps all) and *renormalise*. Of these, keep the smallest set of most probable tokens whose mass reaches `top_p`, the token

@@ -119,7 +119,7 @@ def three_steps(sub, draw):
         {
             "the last state's value counts, although the episode has ended"
             if p["terminal"]
-            else "the last state's value is left out, although the episode goes on": other,
+            else "the last state's value is left out, although the episode continues": other,
             "the estimate at the end is discounted only once": real + g * V[3],
             "rewards are not discounted": sum(r) + (0 if p["terminal"] else g**3 * V[3]),
         },

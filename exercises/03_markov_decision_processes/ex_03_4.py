@@ -72,7 +72,7 @@ def after(q, step, alpha, target):
 @test(
     points=2,
     hints=(
-        "Take a step that ends the episode. What is the return after it, exactly?",
+        "Take a step that ends the episode. What is the return from this step on, its own reward included?",
         "The reward of the step itself is not discounted. Only later rewards are.",
     ),
 )

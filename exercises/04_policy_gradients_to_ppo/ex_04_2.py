@@ -136,7 +136,7 @@ def mixture_of(rewards, values, last, gamma, lam):
 @test(
     points=2,
     hints=(
-        "The time limit was reached, or the rollout was full. Did the pole fall?",
+        "The time limit was reached, or the rollout was full. Has the episode terminated?",
         "At a truncation the residual of the last step uses `last_value`. Nothing else changes.",
     ),
 )

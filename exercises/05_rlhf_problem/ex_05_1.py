@@ -23,7 +23,7 @@
 #   policy nor its KL.
 #
 # The checker knows no formula. It searches all distributions numerically. If its search finds a better policy than yours, it shows
-# you how much better. The last point is for formulas that work with a very small coefficient (`beta` near 0.001), where $e^{1000}$ would overflow.
+# you how much better. The last point is for formulas that work with a very small coefficient (`beta` near 0.001), where $e^{1000}$ would overflow, and for a policy that is right with a very large one (`beta` = 1,000,000).
 
 # %% [given]
 import torch

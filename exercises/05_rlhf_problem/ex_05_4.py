@@ -26,7 +26,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
     """Reward of every token of every completion.
 
     rewards: (B,), one per completion. logps, ref_logps: (B, T), of policy and reference. mask: (B, T) bool.
-    Returns (B, T), 0 behind the mask.
+    Returns (B, T), 0 where the mask is False.
     """
     log_ratio = ref_logps - logps
     shaped = torch.where(mask, -log_ratio, 0.0)

@@ -7,17 +7,17 @@
 # ---
 
 # %% [statement]
-# In 05.1 you found the best policy on paper. Here you find it as in practice, where nobody can sum over all completions: you sample, grade and take gradient steps. There are
-# eight completions, and the policy is a vector of logits `(8,)`. Your `sample` (02.6) samples completions from it, a grader grades them, and you take a step.
+# In 05.1 you found the best policy on paper. Here you find it as in practice, where a sum over all completions is impossible. There are eight completions, and
+# the policy is a vector of logits `(8,)`. Your `sample` (02.6) samples completions from it, a grader scores them, and you take a gradient step.
 #
 # 1. (five minutes) `point(probs, ref, rewards)`: the coordinates of a policy on the plane of KL and reward, the pair $(\mathrm{KL}(\pi\|\pi_\text{ref}),\ \mathbb{E}_\pi[r])$ in nats and
 #    in units of reward. `probs`, `ref` and `rewards` are `(8,)`. A completion may have probability 0.
 # 2. `step(logits, ref_logits, drawn, rewards, beta, lr)`: one step towards the maximum of $\mathbb{E}[r] - \beta\,\mathrm{KL}(\pi\|\pi_\text{ref})$. `drawn` holds the indices of the `N` sampled
-#    completions, `rewards` their grades, `(N,)`. Return the new logits. You may estimate the gradient in any way. Our reference solution takes a plain step of size `lr`.
+#    completions, `rewards` their scores, `(N,)`. Return the new logits. You may estimate the gradient in any way. Our reference solution takes a plain step of size `lr`.
 #
 # **How it is graded.** For each of three coefficients, $\beta = 0.2$, 0.5 and 1, your step runs 60 times on 64 completions, with `lr = 0.5`. This gives three policies. The checker computes the exact
 # optimum of $\mathbb{E}[r] - \beta\,\mathrm{KL}$ for each β, and how far your policy is below it. Your score is minus the mean of the three distances. It is computed for five
-# seeds, each beside our run. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.1.
+# seeds, each paired with our run. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.1.
 # Then one step is compared with the exact gradient of $\mathbb{E}[r] - \beta\,\mathrm{KL}$, at other β and `lr`, where each completion is sampled exactly as often as the policy says. The step
 # must have the direction of the gradient and, within a quarter, `lr` times its length. `lr = 0` changes nothing, and twice the `lr` moves twice as far.
 
@@ -119,15 +119,15 @@ def one_step(sub, draw):
     for beta, lr in ((0.2, 0.5), (0.5, 0.5), (1.0, 5.0), (float(draw.uniform(1, low=1.5, high=3.0)), drawn_lr)):
         step = lambda rate, beta=beta: sub.step(logits, ref, drawn, rewards[drawn], beta, rate)
         steps_by(step, logits, lr)
-        slips = {f"{times:g} β is charged in place of β": exact_step(times * beta, lr) for times in (0, 0.5, 2)}
+        slips = {f"the coefficient is {times:g} β, not β": exact_step(times * beta, lr) for times in (0, 0.5, 2)}
         points_along(moved(step(lr), logits), exact_step(beta, lr), times=(0.75, 1.25), mistakes=slips)
 
 
 @trains(
     points=4,
     hints=(
-        "The step contains two things: the grades, and the KL penalty of each completion. In which direction does each of them change the policy?",
-        "Subtract β (log π − log π_ref) from each grade, detached from the gradient. Use the mean of the result as a baseline. Multiply by log π of the completion, and ascend.",
+        "The step contains two things: the scores, and the KL penalty of each completion. In which direction does each of them change the policy?",
+        "Subtract β (log π − log π_ref) from each score, detached from the gradient. Use the mean of the result as a baseline. Multiply by log π of the completion, and ascend.",
     ),
     seeds=5,
     bar=0.1,
@@ -136,7 +136,7 @@ def one_step(sub, draw):
     alike=("step",),
 )
 def frontier(sub, draw):
-    "Your three policies are close to the frontier: five runs, each beside ours."
+    "Your three policies are close to the frontier: five runs, each paired with ours."
     ref, rewards = draw.normal(8), draw.uniform(8, low=-1, high=1)
     sample = sub.part("02.6").sample
     begun, ended = [], []

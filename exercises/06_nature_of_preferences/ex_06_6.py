@@ -23,7 +23,7 @@ import torch
 
 # %% [stub]
 def rate(games, players, k):
-    """Ratings (players,), float64, after all games; everybody starts at 1500. games: list of (a, b, score of a)."""
+    """Ratings (players,), float64, after all games; each player starts at 1500. games: list of (a, b, score of a)."""
     ratings = torch.full((players,), 1500.0, dtype=torch.float64)
     for a, b, score in games:
         expected = 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 4000))

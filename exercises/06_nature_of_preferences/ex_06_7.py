@@ -15,11 +15,11 @@
 # Twenty-four labels are too few to fit each person separately, and one reward for all is wrong for half of the people. Train something in between: groups that you estimate, or a few directions of taste that all people share. Use any method
 # that runs in a few seconds.
 #
-# Grading uses several draws of people and labels, **paired**: on each draw your accuracy on new labels is compared with the accuracy of one reward model for all, and with the accuracy of a separate reward model for each person.
+# Grading uses several data sets, each with other people and labels, **paired**: on each data set your accuracy on new labels is compared with the accuracy of one reward model for all, and with the accuracy of a separate reward model for each person.
 # You get
 #
-# * 2 points if your mean accuracy exceeds one model for all by at least 0.08 (two draws);
-# * 2 points if your mean accuracy exceeds one model for each person by at least 0.02, and it is higher in at least four draws of five;
+# * 2 points if your mean accuracy exceeds one model for all by at least 0.08 (two data sets);
+# * 2 points if your mean accuracy exceeds one model for each person by at least 0.02, and it is higher on at least four data sets of five;
 # * 1 point if it also works when all people have the same taste: there your accuracy may be at most 0.03 below one model for all.
 
 # %% [given]
@@ -127,7 +127,7 @@ def better_than_one_for_all(sub, draw):
             f"the accuracy is {-lead:.3f} below one model for all: does each person have the rewards of their own group?"
         )
     if lead < 0.08:
-        fail(f"the mean accuracy over two draws exceeds one model for all by {lead:.3f}; expected at least 0.08")
+        fail(f"the mean accuracy over two data sets exceeds one model for all by {lead:.3f}; expected at least 0.08")
 
 
 @test(
@@ -139,12 +139,12 @@ def better_than_one_for_all(sub, draw):
     ),
 )
 def better_than_alone(sub, draw):
-    "Its accuracy also exceeds one model for each person, by at least 0.02 and in four draws of five."
+    "Its accuracy also exceeds one model for each person, by at least 0.02 and on four data sets of five."
     pairs = [accuracies(sub, draw, True) for _ in range(DRAWS)]
     leads = [mine - alone for mine, _, alone in pairs]
     if sum(leads) / DRAWS < 0.02 or sum(x > 0 for x in leads) < 4:
         fail(
-            f"the accuracy is higher in {sum(x > 0 for x in leads)} of {DRAWS} draws, by {sum(leads) / DRAWS:.3f} on average; expected four and 0.02"
+            f"the accuracy is higher in {sum(x > 0 for x in leads)} of {DRAWS} data sets, by {sum(leads) / DRAWS:.3f} on average; expected four and 0.02"
         )
 
 
@@ -186,7 +186,7 @@ def fit(person, first, second, won, people, size):
 
 # %% [mutant] everybody alone
 # caught by: better_than_alone
-# says: draws
+# says: data sets
 def fit(person, first, second, won, people, size):
     wins = torch.zeros(people, size, dtype=torch.float64)
     sign = 2 * won - 1

@@ -6,7 +6,7 @@
 
 # %% [statement]
 # A backbone has computed one number for every token of a batch, `scores` of shape $(B, S)$. `attention_mask` has the same shape. It is 1 on real tokens and 0 on padding,
-# which is on the left or on the right, for each row by itself. A row has at least one real token, and its real tokens are contiguous. The scores at padding may be anything, even NaN.
+# which is on the left or on the right; rows of one batch may differ in this. A row has at least one real token, and its real tokens are contiguous. The scores at padding may be anything, even NaN.
 #
 # Write two poolings, both `(scores, attention_mask)` to $(B,)$:
 #

@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# `report(STUDENT)` is the report on a reward model, yours alone. Held-out pairs are sorted into bins by the probability that the model gave to one of the two completions, which was named before anybody saw the label. Each row is `(pairs, mean
+# `report(STUDENT)` is the report on a reward model, yours alone. Held-out pairs are sorted into bins by the probability that the model gave to one of the two completions, which was fixed before the label was known. Each row is `(pairs, mean
 # stated probability, fraction in which the annotators chose this completion)`. Answer with expressions; do not round.
 #
 # 1. `calibration_error`: the expected calibration error of the report.
@@ -89,7 +89,7 @@ def calibration(sub, draw):
             "gaps of different sign cancel": abs(sum(chose - n * stated for n, stated, chose in rows)) / total,
             "gaps of different sign cancel, and the sign is kept": sum(chose - n * stated for n, stated, chose in rows)
             / total,
-            "gaps of different sign cancel, and are the statement minus the outcome": sum(
+            "gaps of different sign cancel, and each is the stated probability minus the outcome": sum(
                 n * stated - chose for n, stated, chose in rows
             )
             / total,

@@ -105,7 +105,7 @@ def without_bias(sub, draw):
         losses.append(share(plain(given[0], given[1], given[4]), truth, gaps) - found)
     if sum(losses) / len(losses) > 0.05:
         fail(
-            f"where annotators ignore length you order {sum(losses) / len(losses):.3f} fewer than the plain fit; expected at most .05"
+            f"where annotators ignore length, your fraction of pairs in the right order is {sum(losses) / len(losses):.3f} below the plain fit's; expected at most .05"
         )
 
 

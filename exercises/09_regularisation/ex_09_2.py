@@ -96,7 +96,7 @@ def optimum(sub, draw):
         tolerance=1e-5,
         given={"ref1": ref1, "ref2": ref2, "rewards": rewards, "beta1": beta1, "beta2": beta2},
         mistakes={
-            "the references are averaged as probabilities, and their logarithms must be averaged": torch.softmax(
+            "the references are averaged as probabilities, but their logarithms must be averaged": torch.softmax(
                 mixture.log() + rewards / total, -1
             ),
             "the exponents are not divided by β₁ + β₂": torch.softmax(
@@ -116,7 +116,7 @@ def optimum(sub, draw):
                 (beta1 * ref1.log() + beta2 * ref2.log()) / total + rewards, -1
             ),
             "the second reference is missing": torch.softmax(ref1.log() + rewards / beta1, -1),
-            "the two optima are averaged, and the optimum of a sum is another policy": (
+            "the two optima are averaged, but the optimum of a sum is another policy": (
                 beta1 * torch.softmax(ref1.log() + rewards / beta1, -1)
                 + beta2 * torch.softmax(ref2.log() + rewards / beta2, -1)
             )
@@ -188,7 +188,7 @@ def cost_of_two(sub, draw):
             * beta2
             / (beta1 + beta2)
             * float(exact.divergence(ref1, ref2)),
-            "this is the cost of the better one of the two references, and the best policy is between them": min(
+            "this is the cost of the better one of the two references, but the best policy is between them": min(
                 beta2 * float(exact.divergence(ref1, ref2)), beta1 * float(exact.divergence(ref2, ref1))
             ),
             "both references have the same weight": -(beta1 + beta2) * float((ref1 * ref2).sqrt().sum().log()),

@@ -135,7 +135,7 @@ def first_price(sub, draw):
     ),
 )
 def next_price(sub, draw):
-    "A KL above the target raises β, a KL below it lowers β, by at most 20 % of the gain."
+    "A KL above the target raises β, a KL below it lowers β, by a relative change of at most .2 η."
     ref, rewards, beta = problem(draw)
     spent = tilted(ref, rewards, 1 / beta)[0]
     gain = [0.1, 0.5, 0.9][draw.integer(0, 2)]

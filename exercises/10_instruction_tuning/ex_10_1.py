@@ -5,12 +5,12 @@
 # ---
 
 # %% [statement]
-# A conversation has several turns. In your template every message, of every speaker, begins with three tokens that announce the speaker. Then come its words, one closing token and one line
+# A conversation has several turns. In your template every message begins with three tokens that name its speaker. Then come its words, one closing token and one line
 # break. `messages(STUDENT)` gives you the speakers and the numbers of their words' tokens, in order. The assistant speaks last.
 #
 # 1. `counted`: the number of tokens of the whole conversation that belong to the loss.
 # 2. `asked`: the number of tokens of the prompt when the model is asked for the *last* completion.
-# 3. `unrolled`: the number of tokens that are read if every turn of the assistant gets its own row, cut after the last token that counts in it.
+# 3. `unrolled`: the total number of tokens if every turn of the assistant gets its own row. The row begins with the conversation and is cut after the last token of this turn that belongs to the loss.
 
 # %% [given]
 from minirlhf_course.ledger.registry import Draw
@@ -66,7 +66,7 @@ def marked(turns, kinds=("word", "close")):
     points=1,
     hints=(
         "Go through one message of the assistant token by token. What does the model learn from each of them?",
-        "Its words and its closing token count, in every turn of the assistant. The announcement of the speaker is part of the prompt, and the line break comes from the template.",
+        "Its words and its closing token count, in every turn of the assistant. The tokens that name the speaker are part of the prompt, and the line break comes from the template.",
     ),
 )
 def counts(sub, draw):
@@ -81,14 +81,14 @@ def counts(sub, draw):
             "the closing token is left out; without it the model never learns to stop": float(
                 len(marked(turns, ("word",)))
             ),
-            "the line break after the closing token is counted, and it comes from the template": float(
+            "the line break after the closing token is counted, but it comes from the template": float(
                 len(marked(turns, ("word", "close", "break")))
             ),
-            "the tokens that announce the assistant are counted, and the template writes them": float(
+            "the tokens that name the assistant are counted, but the template writes them": float(
                 len(marked(turns, ("announce", "word", "close")))
             ),
             "every turn of the assistant counts, not the last one only": float(last),
-            "the words of the system and the user are counted, and they are context": float(len(written(turns))),
+            "the words of the system and the user are counted, but they are context": float(len(written(turns))),
         },
     )
 
@@ -97,7 +97,7 @@ def counts(sub, draw):
     points=1,
     hints=(
         "The prompt must equal the training row up to the token before the first one that counts.",
-        "It has all messages before the last, and the three tokens that announce the assistant.",
+        "It has all messages before the last, and the three tokens that name the assistant.",
     ),
 )
 def prompt(sub, draw):

@@ -10,7 +10,7 @@
 #
 # A turn begins with one token that names its speaker: `system`, `user` or `assistant` (their ids). The assistant's text ends with `end`. Some templates close *every* turn with `end`, others only the assistant's.
 # The padding of this tokenizer *is* `end`: rows are padded with it on the right. A last completion may be truncated before its end; it then fills its row. The assistant may say nothing at all; then its turn is its `end` alone.
-# One row may have words before the first turn.
+# A row may have words before its first turn.
 
 # %% [given]
 import torch
@@ -93,11 +93,11 @@ def ask(sub, ids, right):
         given={"ids": ids, "system": SYSTEM, "user": USER, "assistant": ASSISTANT, "end": END},
         mistakes={
             "the assistant's closing token is left out": right & (ids != END),
-            "the token that announces the assistant is marked as well": right | (ids == ASSISTANT),
+            "the token that names the assistant is marked as well": right | (ids == ASSISTANT),
             "the padding is marked too, although a turn is over after its `end`": right | (after & (ids == END)),
             "only the last turn of the assistant is marked": right & last,
             "the user's closing token is marked as well": right | (closings(ids) & said),
-            "the text before the first user is marked, and it is not the assistant's": right
+            "the text before the first user is marked, but it is not the assistant's": right
             | ((ids == USER).cumsum(-1) == 0),
         },
     )
@@ -121,7 +121,7 @@ def turns(sub, draw):
     points=1,
     hints=(
         "Which speaker does an `end` belong to? And which token is the padding?",
-        "An `end` counts only while the assistant speaks. After it no one speaks until the next speaker is announced.",
+        "An `end` counts only while the assistant speaks. After it no text belongs to the assistant until the next role token.",
     ),
 )
 def closed(sub, draw):
@@ -132,7 +132,7 @@ def closed(sub, draw):
 @test(
     points=1,
     hints=(
-        "What happens at the end of a row with a truncated completion? And at words before any speaker is announced?",
+        "What happens at the end of a row with a truncated completion? And at words before the first role token?",
         "A truncated completion counts to its last token. Words before the first speaker do not count.",
     ),
 )

@@ -111,7 +111,7 @@ def as_ids(rows, count):
             if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < count:
                 fail(f"`pack` has {i!r} in row {r}; expected an index into `lengths`, 0 to {count - 1}")
             if found[i, 0] >= 0:
-                fail(f"conversation {i} stands in row {int(found[i, 0])} and again in row {r}")
+                fail(f"conversation {i} is in row {int(found[i, 0])} and again in row {r}")
             found[i] = torch.tensor([r, place])
     return found
 
@@ -121,7 +121,7 @@ def ask(sub, sizes, width, **mistakes):
     expect(
         as_ids(sub.pack(torch.tensor(sizes), width), count),
         as_ids(packed(sizes, width), count),
-        what="row and place of each conversation",
+        what="row and position of each conversation",
         given={"lengths": torch.tensor(sizes), "width": width},
         mistakes={says: as_ids(rows, count) for says, rows in mistakes.items()},
     )
@@ -143,10 +143,12 @@ def best_fit(sub, draw):
         sizes,
         width,
         **{
-            "the conversations are taken as they come; the longest should be first": packed(sizes, width, order=False),
+            "the conversations are taken in the given order; the longest should be first": packed(
+                sizes, width, order=False
+            ),
             "the first row with room is taken, not the fullest": packed(sizes, width, choose="first"),
             "the emptiest row is taken": packed(sizes, width, choose="worst"),
-            "only the last row is looked at": packed(sizes, width, choose="next"),
+            "only the last row is considered": packed(sizes, width, choose="next"),
             "of equally full rows the one that was opened last is taken": packed(sizes, width, last=True),
         },
     )
@@ -201,7 +203,7 @@ def saved(sub, draw):
         given=given,
         mistakes={
             "rows are as wide as the longest of all, not as the longest that is kept": 1 - sum(kept) / (9 * max(sizes)),
-            "rows without packing are `width` wide, and they need only be as wide as the longest kept conversation": 1
+            "rows without packing are `width` wide, but they need only be as wide as the longest kept conversation": 1
             - sum(kept) / (9 * width),
             "this is the fraction of words, not of padding": 1 - before,
             "it is a number of tokens, not a fraction": float(9 * max(kept) - sum(kept)),
@@ -232,7 +234,7 @@ def saved(sub, draw):
 
 # %% [mutant] as they come
 # caught by: best_fit
-# says: as they come
+# says: in the given order
 def pack(lengths, width):
     sizes = lengths.tolist()
     rows, room = [], []

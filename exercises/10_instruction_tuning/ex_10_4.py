@@ -100,7 +100,7 @@ def alone(sub, draw):
         given={"documents": documents, "marked": marked},
         mistakes={
             "the sum is taken, not the mean": by_hand(*data, total=True),
-            "logits[t] are used for token t, and they predict token t + 1": by_hand(*data, shift=0),
+            "logits[t] are used for token t, but they predict token t + 1": by_hand(*data, shift=0),
         },
     )
 

@@ -76,7 +76,7 @@ def ask_push(sub, logits, q, a):
     if a:
         moving = exact.finite_difference(lambda z: loss(z, z, q, a), logits).flatten()
         mistakes |= {
-            "the weight is differentiated as well, and it should be held constant": moving,
+            "the weight is differentiated as well, but it should be held constant": moving,
             "π is multiplied by 1, not by Σ q π^a": pi - q * pi**a,
             "π is multiplied by its own weight π^a, not by the mean of the weights, Σ q π^a": pi * pi**a - q * pi**a,
         }
@@ -144,7 +144,7 @@ def resting(sub, draw):
     points=1,
     hints=(
         "Apply `rest` to two tokens. What happens to 1/(1 − a) if a approaches 1?",
-        "All probability goes to the more frequent token: 1 if p is above one half, 0 if it is below.",
+        "All probability goes to the more frequent token: 1 if p is above one half, 0 if it is below. At exactly one half both tokens keep ½.",
     ),
 )
 def ending(sub, draw):

@@ -269,7 +269,7 @@ def stretches(sub, draw):
         fail("`spans` does not return a list of pairs", messages=messages)
     right = pair(starts, starts + sizes + end)
     if len(got) != 4:
-        fail(f"`spans` gives {len(got)} pairs, and the assistant has four turns", messages=messages, yours=got)
+        fail(f"`spans` gives {len(got)} pairs, but the assistant has four turns", messages=messages, yours=got)
     blank = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)  # in the fourth answer
     before = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=torch.float64)  # in the tool's message
     expect(
@@ -279,9 +279,9 @@ def stretches(sub, draw):
         given={"messages": messages},
         mistakes={
             "the closing `<|im_end|>` does not count: the model would not learn to stop": pair(starts, starts + sizes),
-            "the line end behind `<|im_end|>` counts": pair(starts, starts + sizes + end + 1),
+            "the line end after `<|im_end|>` counts": pair(starts, starts + sizes + end + 1),
             "the header counts": pair(starts - header, starts + sizes + end),
-            "the line end behind the role counts": pair(starts - 1, starts + sizes + end),
+            "the line end after the role counts": pair(starts - 1, starts + sizes + end),
             "the contents are those before they were made safe": pair(
                 starts - before, starts + sizes + end - before - blank
             ),

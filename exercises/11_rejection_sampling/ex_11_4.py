@@ -5,8 +5,8 @@
 # ---
 
 # %% [statement]
-# In statistics, rejection sampling is another algorithm, and it is *exact*. Sample a completion from the reference. Keep it with probability $e^{(r(y) - r_{\max})/\beta}$, where $r_{\max}$ is the
-# highest reward of any completion; the reference can give all of them. Otherwise reject it and sample again, until one is kept. (Liu et al. 2024, "Statistical rejection sampling improves preference
+# In statistics, rejection sampling is another algorithm, and it is *exact*. Sample a completion from the reference. Keep it with probability $e^{(r(y) - r_{\max})/\beta}$, where $r_{\max}$ is the highest
+# reward of all completions. The reference gives each completion a positive probability. Otherwise reject it and sample again, until one is kept. (Liu et al. 2024, "Statistical rejection sampling improves preference
 # optimization", generate preference data in this way.)
 #
 # Derive two results and write them as functions. Do not sample: both are exact. Gradients through `rewards` are checked.

@@ -19,7 +19,7 @@
 # (b) the same number of completions is kept at random\
 # (c) the inference engine never receives the new weights\
 # (d) the best is taken along the wrong axis of the reward matrix\
-# (e) each kept completion is fine-tuned on with the prompt of another one
+# (e) each kept completion is imitated with the prompt of another one
 
 # %% [given]
 import torch
@@ -157,7 +157,7 @@ def by_chance(sub, draw):
         {
             "a": "its kept completions are no better than its samples",
             "c": "its kept completions are no better than its samples, which old weights do not explain",
-            "d": "along either axis the maximum is above the mean, and here it is not",
+            "d": "along either axis the maximum is above the mean, but here it is not",
             "e": "its kept completions are no better than its samples; the best completions have higher rewards, whichever prompt they are paired with",
         },
     )
@@ -189,7 +189,7 @@ def wrong_axis(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Is the NLL of a model's own completion higher or lower than the NLL of a completion for another prompt? Look at the first round, before any step.",
+        "Is the loss of a model's own completion higher or lower than the loss of a completion for another prompt? Look at the first round, before any step.",
         "All runs start from the same model. One of them has a much larger first `loss` than the others, because its completions do not fit their prompts.",
     ),
 )
@@ -212,7 +212,7 @@ def wrong_prompts(sub, draw):
     rounds=1,
     hints=(
         "Two logs are left, and in one of them only the loss changes. Which weights wrote its completions?",
-        "The trained model moves away from the model that samples. So `reward` and `kept` stay constant, and the NLL of the old model's samples under the trained model rises.",
+        "The trained model moves away from the model that samples. So `reward` and `kept` stay constant, and the loss of the old model's samples under the trained model rises.",
     ),
 )
 def old_weights(sub, draw):

@@ -151,14 +151,14 @@ def ask(sub, letter, said):
     ),
 )
 def before_anything_moved(sub, draw):
-    "The run whose log-probabilities forgot the temperature is found."
+    "The run whose log-probabilities ignore the temperature is identified."
     ask(
         sub,
         "c",
         {
             "a": "its ratio is not 1 before the first update, when nothing has moved yet",
             "b": "a reward cannot change the ratio: it was wrong before anything was learned",
-            "d": "the objective cannot act before the first update, and the ratio is already wrong at that point",
+            "d": "the objective cannot act before the first update, but the ratio is already wrong at that point",
             "e": "the ratio does not depend on the critic",
         },
     )
@@ -173,7 +173,7 @@ def before_anything_moved(sub, draw):
     ),
 )
 def without_an_end(sub, draw):
-    "The run that is rewarded for length is found."
+    "The run that is rewarded for length is identified."
     ask(
         sub,
         "b",
@@ -195,7 +195,7 @@ def without_an_end(sub, draw):
     ),
 )
 def runs_away(sub, draw):
-    "The run that takes the maximum is found."
+    "The run that takes the maximum is identified."
     ask(
         sub,
         "d",

@@ -162,7 +162,7 @@ def of_the_gradients(sub, draw):
     alike=("step",),
 )
 def learns(sub, draw):
-    "In 40 steps the policy learns the game: six runs, each beside our run."
+    "In 40 steps the policy learns the game: six runs, each paired with ours."
     weights = nano_shell.beginner(draw.normal(12, 4, scale=0.2))
     curve = [nano_shell.accuracy(weights)[0]]
     for number in range(1, 41):

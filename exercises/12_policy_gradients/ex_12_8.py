@@ -85,8 +85,8 @@ def texts(draw):
     points=2,
     against="text by text, in plain numbers",
     hints=(
-        "What is log π(x) of a text of four tokens? Over what is the mean then taken?",
-        "Replace what stands outside the mask by 0 before you add (0 times NaN is NaN), sum over each row, and take the mean over the rows. The sign is that of a loss.",
+        "What is log π(x) of a text of four tokens? Is the mean then taken over tokens or over texts?",
+        "Replace values outside the mask by 0 before you add (0 times NaN is NaN), sum over each row, and take the mean over the rows. A loss is minimised, so its sign is negative.",
     ),
 )
 def unlearned(sub, draw):
@@ -101,14 +101,14 @@ def unlearned(sub, draw):
         what="the loss",
         given={"text_logps": logps, "text_mask": mask, "ptx_coef": coef},
         mistakes={
-            "the mean is that over all tokens": -coef * statistics.fmean(every),
-            "each text counts by its mean over tokens, and not by their sum": -coef
+            "the mean is taken over all tokens": -coef * statistics.fmean(every),
+            "each text counts by its mean over tokens, not by their sum": -coef
             * statistics.fmean(map(statistics.fmean, rows)),
-            "the texts are summed, and their mean is asked for": -coef * sum(every),
-            "the sign is that of an objective": -want,
+            "the texts are summed, but their mean is required": -coef * sum(every),
+            "the sign is wrong: this is an objective, not a loss": -want,
             "the coefficient is left out": want / coef,
             "padding is counted as tokens": -coef * sum(every) / mask.numel(),
-            "probabilities are added, and not their logarithms": -coef
+            "probabilities are added, not their logarithms": -coef
             * statistics.fmean(sum(map(math.exp, row)) for row in rows),
         },
     )
@@ -146,7 +146,7 @@ def clipped(ratios, a, mask, epsilon, worse=min, clip=True):
     ),
 )
 def together(sub, draw):
-    "`total_loss` is PPO's loss plus that of the texts."
+    "`total_loss` is PPO's loss plus the loss of the texts."
     logps, old_logps, a, mask, ratios = rollout(draw)
     text_logps, text_mask, rows = texts(draw)
     epsilon, coef = [0.2, 0.3][draw.integer(0, 1)], [0.4, 1.5][draw.integer(0, 1)]
@@ -222,12 +222,12 @@ def kept_texts(sub, draw):
         mistakes={
             "that is the optimum of a KL penalty, q e^{r/c} over its sum": penalty(rewards, q, coef),
             "the texts are left out": (rewards / coef).softmax(-1),
-            "the rewards are left out: those are the texts": q,
+            "the rewards are left out: this is q": q,
             "the number is max r + c, and the result does not sum to 1": loose,
             "the number is max r + c, and the result is divided by its sum": loose / loose.sum(),
-            "that is the optimum for turned rewards": stationary(-rewards, q, coef),
+            "that is the optimum for rewards with the opposite sign": stationary(-rewards, q, coef),
             "the coefficient weighs the reward": stationary(coef * rewards, q, 1.0),
-            "all texts are equally likely": stationary(rewards, torch.full_like(q, 1 / size), coef),
+            "all texts are taken to be equally probable": stationary(rewards, torch.full_like(q, 1 / size), coef),
         },
         tolerance=1e-5,
     )
@@ -237,7 +237,7 @@ def kept_texts(sub, draw):
     points=1,
     against="the conditions of the optimum",
     hints=(
-        "Where does the number μ lie if c is very small, or very large? Is your interval wide enough, and your bisection fine enough?",
+        "Where is the number μ if c is very small, or very large? Is your interval wide enough, and your bisection fine enough?",
         "Bisect for μ − max r, between 0 and c, about a hundred times. If all rewards are equal, the optimum is q.",
     ),
 )

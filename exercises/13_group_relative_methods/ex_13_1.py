@@ -102,17 +102,17 @@ def relative(sub, draw):
         what="the advantages",
         given={"rewards": rewards},
         mistakes={
-            "mean and deviation are those of the whole batch": whole,
-            "the sample deviation is used, with divisor G − 1": sample,
-            "the columns are taken for the groups": (rewards - rewards.mean(0)) / (rewards.std(0, correction=0) + 1e-4),
+            "mean and standard deviation are those of the whole batch": whole,
+            "the sample standard deviation is used, with divisor G − 1": sample,
+            "the columns are used as the groups": (rewards - rewards.mean(0)) / (rewards.std(0, correction=0) + 1e-4),
             "the small number is added under the root": centred
             / (rewards.var(-1, correction=0, keepdim=True) + 1e-4).sqrt(),
             "the rewards are centred, not scaled": centred,
-            "the mean is the group's, the deviation that of the whole batch": centred
+            "the mean is the group's, the standard deviation is the batch's": centred
             / (rewards.std(correction=0) + 1e-4),
             "the small number is a lower bound, and is not added": centred
             / rewards.std(-1, correction=0, keepdim=True).clamp(min=1e-4),
-            "the variance divides, not the deviation": variance,
+            "it is divided by the variance, not by the standard deviation": variance,
         },
     )
 
@@ -243,7 +243,7 @@ def one_number(sub, draw):
         given={"objective": numbers, "mask": mask},
         mistakes={
             "every token of the batch counts the same": -statistics.fmean(everything),
-            "the sign is that of an objective, and an optimiser minimises": statistics.fmean(
+            "the sign is wrong: this is an objective, but an optimiser minimises": statistics.fmean(
                 map(statistics.fmean, rows)
             ),
             "padding is counted as tokens": -sum(everything) / 15,
@@ -266,7 +266,7 @@ def advantages(rewards):
 
 # %% [mutant] divisor G − 1
 # caught by: relative
-# says: the sample deviation
+# says: the sample standard deviation
 def advantages(rewards):
     return (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, keepdim=True) + 1e-4)
 

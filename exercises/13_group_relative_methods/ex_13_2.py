@@ -87,7 +87,7 @@ def punishment(sub, draw):
                 "it begins one token too early": -((over + 1) / cache).clamp(0.0, 1.0),
                 "short completions are rewarded": -(over / cache).clamp(max=1.0),
                 "it begins at the first token": -(lengths / limit).clamp(max=1.0),
-                "the line begins at the limit, and it should end there": -((lengths - limit) / cache).clamp(0.0, 1.0),
+                "the line begins at the limit, but it should end there": -((lengths - limit) / cache).clamp(0.0, 1.0),
                 "it is a reward: the sign is missing": (over / cache).clamp(0.0, 1.0),
                 "the line has the slope of the limit, not of the cache": -(over.clamp(min=0) / limit).clamp(max=1.0),
             },
@@ -131,7 +131,7 @@ def kept(sub, draw):
     if len(got) > wanted:
         why = f"there are {len(got)}, more than wanted"
     elif got == some[:wanted]:
-        why = "groups in which every completion succeeds are kept, and they have no gradient"
+        why = "groups in which every completion succeeds are kept, but they have no gradient"
     fail(
         f"the kept groups are wrong: {why}",
         **{f"round {n}": r for n, r in enumerate(rounds)},

@@ -31,12 +31,12 @@ def gspo(logps, old_logps, advantage, epsilon):
 
 
 def gspo_slopes(logps, old_logps, advantage, epsilon):
-    """Derivative of GSPO's objective by the log-probability of each token. Returns (T,)."""
+    """Derivative of GSPO's objective in the log-probability of each token. Returns (T,)."""
     raise NotImplementedError
 
 
 def grpo_slopes(logps, old_logps, advantage, epsilon):
-    """Derivative of GRPO's objective by the log-probability of each token. Returns (T,)."""
+    """Derivative of GRPO's objective in the log-probability of each token. Returns (T,)."""
     raise NotImplementedError
 
 
@@ -154,7 +154,7 @@ def one_ratio(sub, draw):
     points=2,
     against="finite differences of the definition",
     hints=(
-        "Which tokens lose their gradient by the clip? And if none does: what is the derivative of exp(mean of something) by one term?",
+        "Which tokens lose their gradient by the clip? And if none does: what is the derivative of exp(mean of something) in one term?",
         "d s / d log π(y_t) = s/|y| for every token. The clip acts where A > 0 and s is above, or A < 0 and s is below.",
     ),
 )
@@ -167,7 +167,7 @@ def all_alike(sub, draw):
         expect(
             sub.gspo_slopes(*inputs),
             right,
-            what="the derivative by each token",
+            what="the derivative in each token's log-probability",
             given=shown(*inputs) | {"s": s},
             tolerance=1e-6,
             mistakes={
@@ -199,7 +199,7 @@ def each_by_itself(sub, draw):
         expect(
             sub.grpo_slopes(*inputs),
             right,
-            what="the derivative by each token",
+            what="the derivative in each token's log-probability",
             given=shown(*inputs),
             tolerance=1e-6,
             mistakes={
@@ -217,7 +217,7 @@ def each_by_itself(sub, draw):
     rounds=1,
     hints=(
         "A > 0: only the upper clip can act. What happens to .4, which is below .8?",
-        "The minimum leaves .4 as it is: a good token that has become unlikely keeps its full gradient. GSPO's ratio is the root of 2 · .4.",
+        "The minimum leaves .4 as it is: a good token that has become less probable keeps its full gradient. GSPO's ratio is the root of 2 · .4.",
     ),
 )
 def by_hand(sub, draw):
@@ -226,7 +226,7 @@ def by_hand(sub, draw):
     expect(sub.number("grpo_value"), (1.2 + 0.4) / 2, what="`grpo_value`", mistakes=mistakes, reveal=False)
     mistakes = {
         "the root is missing": 0.8,
-        "it is rounded to one decimal; three are asked for": 0.9,
+        "it is rounded to one decimal; three are required": 0.9,
         "the arithmetic mean is clipped": 1.2,
         "every token is clipped before the mean is taken": math.sqrt(1.2 * 0.8),
     }

@@ -170,7 +170,7 @@ def what_is_left(sub, draw):
     points=1,
     rounds=1,
     hints=(
-        "Differentiate −Σ (1 − p)^k / k by p. It is a finite geometric series. What is its limit for large G?",
+        "Differentiate −Σ (1 − p)^k / k in p. It is a finite geometric series. What is its limit for large G?",
         "The logit moves by p(1 − p) times Σ (1 − p)^(k−1), k from 1 to G − 1. Compute it for every pass rate of your histogram.",
     ),
 )

@@ -96,12 +96,12 @@ def of_its_own_prompt(sub, draw):
         given={"rewards": rewards, "num_prompts": prompts},
         tolerance=5e-3,  # a small number in the denominator is the next test's business
         mistakes={
-            "neighbouring rows are taken for one group, but they belong to different prompts": prompt_major(
+            "neighbouring rows are treated as one group, but they belong to different prompts": prompt_major(
                 rewards, prompts
             ),
             "the advantages are right but in another order than the rows": turned,
-            "the deviation is the population's, with divisor G": right * (size / (size - 1)) ** 0.5,
-            "mean and deviation are those of the batch": (rewards - rewards.mean()) / rewards.std(),
+            "the standard deviation is the population's, with divisor G": right * (size / (size - 1)) ** 0.5,
+            "mean and standard deviation are those of the batch": (rewards - rewards.mean()) / rewards.std(),
         },
     )
 
@@ -166,7 +166,7 @@ def held(sub, draw):
             "distance is rewarded: the KL has the wrong sign": objective + beta * charge,
             "u is reversed: the expectation is then not KL(π‖π_ref)": objective - beta * back,
             "β is squared": objective - beta**2 * charge,
-            "u is reversed, and the sign still wrong": objective + beta * back,
+            "u is reversed, and the sign is still wrong": objective + beta * back,
         },
     )
 

@@ -94,7 +94,7 @@ def counts(sub, draw):
     )
     edge = torch.tensor([[0.75, 1.25, 1.5, 1.0]], dtype=torch.float64)  # 0.75 and 1.25 lie in the interval
     got = sub.aside.share_clipped(edge, torch.ones(1, 4, dtype=torch.bool), 0.25)
-    slips = {"a ratio of exactly 1 ± ε is counted, and lies in the interval": 0.75}
+    slips = {"a ratio of exactly 1 ± ε is counted, but it lies in the interval": 0.75}
     expect(got, 0.25, what="the fraction", given={"ratio": edge, "epsilon": 0.25}, mistakes=slips)
 
 

@@ -18,7 +18,7 @@
 # 2. `top_loss(logps, ref_logps, beta)`: the judge named the best completion only. Return minus the log-probability that the first is sampled from all.
 #    This is InfoNCE.
 #
-# Sequence log-probabilities are large. The last point is for a loss that is finite at log-ratios in the thousands.
+# Log-probabilities of whole completions are large in size. The last point is for a loss that is finite at log-ratios in the thousands.
 
 # %% [given]
 import torch

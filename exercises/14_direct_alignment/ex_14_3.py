@@ -194,7 +194,7 @@ def settles(sub, draw):
     }
     gain = float(top - payment(found, ref, wins, found, beta))
     if all(float((found - other).abs().max()) > 1e-4 for other in (best, *slips.values())):
-        fail(f"the best response to your policy gains {gain:.2g} over it; at the equilibrium none gains", **given)
+        fail(f"the best response to your policy gains {gain:.2g} over it; at the equilibrium no policy gains", **given)
     what = "the equilibrium, against the best response to it"
     expect(found, best, what=what, given=given, tolerance=1e-4, mistakes=slips)
 

@@ -5,13 +5,13 @@
 # ---
 
 # %% [statement]
-# KTO's loss is a weight minus a weighted *value* of the completion's log-ratio $\rho = \log\frac{\pi(y)}{\pi_\text{ref}(y)}$, relative to a reference point $z_0$. The chapter's value function is logistic, and treats
-# gains and losses alike. Kahneman and Tversky's does not: with $x$ the distance from the reference point,
+# KTO's loss is a weight minus a weighted *value* of the completion's log-ratio $\rho = \log\frac{\pi(y)}{\pi_\text{ref}(y)}$, relative to a reference point $z_0$. The chapter's value function is logistic, and treats gains and losses alike. In prospect theory losses
+# weigh more. Kahneman and Tversky's value function is a power of the gain or loss and has no bound. Here is a bounded function with their loss aversion, where $x$ is the distance from the reference point:
 #
-# $$v(x) = \begin{cases} 1 - e^{-x} & x \ge 0 \\ -\lambda\,(1 - e^{x}) & x < 0, \end{cases}$$
+# $$v(x) = \begin{cases} 1 - e^{-x} & x \ge 0 \\ -\lambda\,(1 - e^{x}) & x < 0. \end{cases}$$
 #
-# is bounded like KTO's, and has a kink at 0: a small loss hurts $\lambda > 1$ times as much as a gain of the same size pleases. For a completion with a thumb up $x = \beta(\rho - z_0)$, with a thumb down $x = \beta(z_0 - \rho)$, and its
-# loss is $-v(x)$. (The weights of both thumbs are 1.)
+# It has a kink at 0: a loss hurts $\lambda > 1$ times as much as a gain of the same size pleases. For a completion with a thumb up $x = \beta(\rho - z_0)$, with a thumb down $x = \beta(z_0 - \rho)$. The loss of a
+# completion is $-v(x)$. (The weights of both thumbs are 1.)
 #
 # 1. `losses(logps, ref_logps, up, point, beta, aversion)`: the loss of each completion, `(B,)`; `point` is $z_0$, one number, `aversion` is $\lambda$;
 # 2. `pushes(logps, ref_logps, up, point, beta, aversion)`: minus the derivative of each completion's loss in its own log-probability, the direction of a step of gradient descent. Write a formula, no autograd;

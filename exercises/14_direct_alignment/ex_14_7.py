@@ -129,7 +129,7 @@ def every_argument(sub, draw):
     fixed=("train",),
 )
 def arrives(sub, draw):
-    "`train` brings the policy near the optimum for this reward and β: six runs, each beside our run."
+    "`train` brings the policy near the optimum for this reward and β: six runs, each paired with ours."
     reference, rewards, beta = draw.normal(6, 5, scale=0.7), draw.uniform(6, 5, low=-1, high=1), 0.5
     prompts = (6 * draw.uniform(6000)).long()
     sample = sub.part("02.6").sample

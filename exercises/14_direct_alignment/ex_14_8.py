@@ -112,9 +112,9 @@ def simpo_mistakes(w, l, n, m, beta, gamma):
         "both sums are divided by the sum of the lengths": simple(w, l, n + m, n + m, beta, gamma),
         "both sums are divided by the mean of the lengths": simple(w, l, (n + m) / 2, (n + m) / 2, beta, gamma),
         "chosen and rejected are swapped": simple(l, w, m, n, beta, gamma),
-        "that is σ, where −log σ is asked for": math.exp(-right),
+        "that is σ, but −log σ is required": math.exp(-right),
         "a hinge max(0, γ − …) takes the place of −log σ": max(0.0, gamma - beta * (w / n - l / m)),
-        "γ stands outside of σ": simple(w, l, n, m, beta, 0.0) + gamma,
+        "γ is outside of σ": simple(w, l, n, m, beta, 0.0) + gamma,
     }
 
 
@@ -125,15 +125,15 @@ def orpo_mistakes(w, l, n, m, beta):
         "the odds are those of the whole completion: p̄ is the geometric mean of its token probabilities": -w / n
         + odds_loss(w, l, 1, 1, beta)
         + w,
-        "the negative log-likelihood is a sum over tokens, and it should be a mean": -w + beta * term,
-        "probabilities are compared, and not odds": -w / n + beta * log1p_ratio(p, q),
+        "the negative log-likelihood is a sum over tokens, but it should be a mean": -w + beta * term,
+        "probabilities are compared, not odds": -w / n + beta * log1p_ratio(p, q),
         "the negative log-likelihood is missing": beta * term,
         "β weighs the negative log-likelihood": -beta * w / n + term,
         "β is inside of σ": -w / n + log1p_ratio(1.0, math.expm1(term) ** beta),
         "β is left out": -w / n + term,
         "the odds ratio is upside down": -w / n + beta * (odds_loss(l, w, m, n, 1.0) + l / m),
         "the odds are p̄/(1 + p̄)": -w / n + beta * log1p_ratio(p / (1 + p), q / (1 + q)),
-        "the likelihood is that of both completions": -w / n - l / m + beta * term,
+        "the likelihood of both completions is used": -w / n - l / m + beta * term,
     }
 
 
@@ -147,9 +147,9 @@ def slope_mistakes(w, l, n, m, beta, which):
     p, q = math.exp(w / n), math.exp(l / m)
     odds_ratio = p / (1 - p) * (1 - q) / q
     weight, other = beta / (1 + odds_ratio), beta * odds_ratio / (1 + odds_ratio)
-    mean, third = "that is the derivative in the mean, and not in the sum", "the length is the other completion's"
+    mean, third = "that is the derivative in the mean, not in the sum", "the length is the other completion's"
     one, inverse = "the slope of the log odds, 1/(1 − p̄), is missing", "the slope of the log odds is 1/p̄, not 1/(1 − p̄)"
-    sure, free = "the weight is that of a pair that is right already: σ(log ratio)", "β is left out"
+    sure, free = "the weight is the weight of a pair in the right order: σ(log ratio)", "β is left out"
     if which == 1:
         return {
             mean: weight / (1 - q),
@@ -187,7 +187,7 @@ def tables(mistakes, inputs, *numbers):
     ),
 )
 def margins(sub, draw):
-    "`simpo` compares means per token, and asks for a margin."
+    "`simpo` compares means per token, with a margin."
     inputs = pairs(draw)
     for beta, gamma in ((2.0, 0.5), (0.7, 1.6)):
         expect(
@@ -339,7 +339,7 @@ def orpo(chosen, rejected, chosen_lengths, rejected_lengths, beta):
 
 # %% [mutant] probabilities for odds
 # caught by: odds
-# says: and not odds
+# says: not odds
 def orpo(chosen, rejected, chosen_lengths, rejected_lengths, beta):
     mean_chosen, mean_rejected = chosen / chosen_lengths, rejected / rejected_lengths
     return -mean_chosen - beta * F.logsigmoid(mean_chosen - mean_rejected)

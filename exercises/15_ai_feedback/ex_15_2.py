@@ -102,7 +102,7 @@ def lazy(table, principles):
     points=1,
     hints=(
         "When the principle is applied, with what probability is a flaw repaired? With what probability is one introduced?",
-        "(1 − m)q and ah. In the end as many come as go: f·(1 − m)q = (1 − f)·ah.",
+        "(1 − m)q and ah. In the limit as many flaws are introduced as are repaired: f·(1 − m)q = (1 − f)·ah.",
     ),
     against="the chain of two states, iterated",
 )

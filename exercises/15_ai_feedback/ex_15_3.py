@@ -76,9 +76,9 @@ def judge(draw, place=0.0):
     points=2,
     hints=(
         'With the completions exchanged, which completion does "(A)" name?',
-        "Take z_A − z_B of the first order less z_A − z_B of the second, divided by two. Ignore other tokens.",
+        "Take z_A − z_B of the first order minus z_A − z_B of the second, divided by two. Ignore other tokens.",
     ),
-    against="leans that were put in",
+    against="the log-odds from which the logits were made",
 )
 def without_places(sub, draw):
     "`leans` returns the log-odds without the position bias."

@@ -90,7 +90,7 @@ def ask(sub, letter, said):
     ),
 )
 def fair(sub, draw):
-    "The judge without a bias is found."
+    "The judge without a bias is identified."
     ask(
         sub, "a", dict.fromkeys("bcd", "in one order the majority of its verdicts is right on every pair, in the limit")
     )
@@ -105,7 +105,7 @@ def fair(sub, draw):
     ),
 )
 def wordy(sub, draw):
-    "The judge with a length bias is found."
+    "The judge with a length bias is identified."
     ask(
         sub, "c",
         {

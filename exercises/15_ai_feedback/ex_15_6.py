@@ -96,7 +96,7 @@ from minirlhf_course.classroom.testing import expect, test
         "With the completions exchanged, which completion do positive log-odds prefer?",
         "The second completion of the pair. Flip the sign before you take the mean: (given − exchanged)/2.",
     ),
-    against="leans that were put in",
+    against="the log-odds from which the verdicts were made",
 )
 def places(sub, draw):
     "`soft_labels` is the judge's preference without the position bias."
@@ -141,7 +141,7 @@ def descends(sub, draw):
         sub.fit(features, first, second, labels, steps, lr), descended(), what="the rewards of `fit`", given={"labels": labels, "steps": steps, "lr": lr}, tolerance=1e-9,
         mistakes={
             "the loss is increased": descended(1.0), "the loss is the mean over the pairs, not the sum": descended(reduce=lambda x: x.sum()),
-            "the labels are rounded, and soft labels should stay as they are": descended(hard=True), "rewards are features times weights": torch.zeros(5, dtype=torch.float64),
+            "the labels are rounded, but soft labels should stay as they are": descended(hard=True), "rewards are features times weights": torch.zeros(5, dtype=torch.float64),
         },
     )  # fmt: skip
 

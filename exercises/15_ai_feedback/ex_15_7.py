@@ -11,9 +11,9 @@
 # * **4,000 by an AI**, which sees $w^*\cdot x$ and has an additional length bias of unknown size and sign;
 # * **100 by people**, who have no such bias.
 #
-# Each set is a pair `(gaps, won)`: differences of features `(M, 8)`, first completion less second, and zeros and ones `(M,)`, whether the first was preferred. Write `learn(ai, people)`, which returns weights `(8,)` that order *new* pairs by gold reward. `bradley_terry(gaps, won)` below fits a Bradley–Terry model by Newton's method, with any number of features.
+# Each set is a pair `(gaps, won)`: differences of features `(M, 8)`, first completion minus second, and `(M,)` ones and zeros, 1 where the first was preferred. Write `learn(ai, people)`, which returns weights `(8,)` that order *new* pairs by gold reward. `bradley_terry(gaps, won)` below fits a Bradley–Terry model by Newton's method, with any number of features.
 #
-# If the AI happens to have no bias, you must order .943 of new pairs correctly, on average over ten data sets. The last test trains on twelve seeds. Your score is the fraction of new pairs that your weights order correctly, and it is compared with our answer on the same data. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.05. Neither set alone is enough, nor are both in one pool.
+# If the AI happens to have no bias, you must order .943 of new pairs correctly, on average over ten data sets. The last test trains on twelve seeds. Your score is the fraction of new pairs that your weights order correctly, and it is compared with our answer on the same data. You pass if the lower end of the 95 % interval of (your score − ours) is above −0.05. Neither set alone is enough, and pooling the two is not enough either.
 
 # %% [given]
 import torch

@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# A completion ends in `\boxed{…}`, and the reference is a bare number such as `1,250` or `3/4`. Write the grader.
+# A completion ends in `\boxed{…}`, and the reference is only a number, such as `1,250` or `3/4`. Write the grader.
 #
 # 1. `boxed(reply)`: the content of the **last** `\boxed{…}` of the completion, without the outer braces; it may contain further braces, in pairs. An empty text if there is no `\boxed{`, or if the last one is never closed.
 # 2. `amount(text)`: the value of a text as a float, or NaN if the text is not a number. Blanks, tabs, line ends and `$` around it are ignored, in any order. A number is an optional sign `+` or `-`, then digits `0` to `9`, either without commas or with commas that
@@ -150,7 +150,13 @@ def numbers(sub, draw):
     same(sub, "amount", (f"-0.{c}",), -float(f"0.{c}"), "the sign counts, before a zero as well")
     same(sub, "amount", (f"+{a}/{b}",), a / b, "the sign may be a plus, before a fraction as well")
     same(sub, "amount", (f"-{a},{c}.{b}",), -float(f"{a}{c}.{b}"), "a number may have a sign, commas and a point")
-    same(sub, "amount", (f"{a}." + f"{c}" * 9,), float(f"{a}." + f"{c}" * 9), "behind the point any number of digits")
+    same(
+        sub,
+        "amount",
+        (f"{a}." + f"{c}" * 9,),
+        float(f"{a}." + f"{c}" * 9),
+        "after the point any number of digits is allowed",
+    )
     grouped = f"{a}" + f",{c}" * 90
     same(sub, "amount", (grouped,), float(grouped.replace(",", "")), "a whole number may have up to 300 digits")
     for times in (7, 40, 100):
@@ -231,7 +237,13 @@ def grades(sub, draw):
         float("nan"),
         "the reference is not a number, so no completion can be graded",
     )
-    same(sub, "grade", (f"\\boxed{{{a}}}", f"\\boxed{{{a}}}"), float("nan"), "the reference is a bare number or none")
+    same(
+        sub,
+        "grade",
+        (f"\\boxed{{{a}}}", f"\\boxed{{{a}}}"),
+        float("nan"),
+        "a reference with other text is not a number",
+    )
     same(sub, "grade", ("no box", "1/0"), float("nan"), "the reference is not a number, so no completion can be graded")
     for reply in (
         "\\boxed{1/0}",

@@ -5,14 +5,14 @@
 # ---
 
 # %% [statement]
-# Write the chapter's four rewards for length. `correct` says whether an answer is right (bool) and `lengths` how many tokens its completion has (an integer of at least 0); both are tensors. Each function returns one float for each completion.
+# Write the chapter's four rewards for length. `correct` says whether an answer is right (bool), and `lengths` is the number of tokens of its completion (an integer of at least 0). Both are tensors. Each function returns one float for each completion.
 #
-# 1. `lcpo_exact(correct, lengths, target_lengths, alpha)`: LCPO with an exact target. All tensors are `(B,)`; `target_lengths` are integers. Wrong answers pay for the distance too, and a reward may be negative.
-# 2. `lcpo_max(correct, lengths, target_lengths, alpha, delta)`: LCPO with a maximum, with `target_lengths` as $n_{\max}$. All tensors are `(B,)`. A completion may be longer than its budget; the formula says what it then gets.
+# 1. `lcpo_exact(correct, lengths, target_lengths, alpha)`: LCPO with an exact target. All tensors are `(B,)`; `target_lengths` are integers. The distance lowers the reward of wrong answers too, and a reward may be negative.
+# 2. `lcpo_max(correct, lengths, target_lengths, alpha, delta)`: LCPO with a maximum, with `target_lengths` as $n_{\max}$. All tensors are `(B,)`. A completion may be longer than its budget; the formula gives its reward there too.
 # 3. `kimi(correct, lengths)`: the term $r_{\text{length}}$ of Kimi's length reward, without the reward to which it is added. Both tensors are `(P, G)`: $G$ completions for each of $P$ prompts. The minimum and the maximum are those of all $G$ completions of the
 #    *same* prompt, right or wrong. If all $G$ completions are equally long, the term is 0 for all of them. $G$ may be 1.
 # 4. `cosine(correct, lengths, limit, right_first, right_last, wrong_first, wrong_last, exceeded)`: the cosine reward, `(B,)`. A right answer goes from `right_first` at 0 tokens ($a$) to `right_last` at the limit $L$ ($b$), a wrong answer from `wrong_first` to `wrong_last`. From
-#    `limit` tokens on (so also with exactly `limit` tokens) the completion has been truncated, and gets `exceeded`, right or wrong.
+#    `limit` tokens on (so also with exactly `limit` tokens) the completion has been truncated, and its reward is `exceeded`, right or wrong.
 
 # %% [given]
 import math
@@ -156,7 +156,7 @@ def exactly(sub, draw):
     ),
 )
 def at_most(sub, draw):
-    "`lcpo_max` pays right answers within a soft budget."
+    "`lcpo_max` rewards right answers within a soft budget."
     inputs, alpha = completions(draw, (-150, -140, -30, -20, 30, 20, 150, 140)), price(draw)
     for delta in (0.5, 0.3):
         mistakes = tables(within, inputs, alpha, delta)
@@ -218,7 +218,7 @@ def among_the_group(sub, draw):
             ).T.contiguous(),
             "a wrong answer is rewarded for being short": plain,
             "a wrong answer gets 0, whatever its length": torch.where(correct, plain, 0.0),
-            "a right answer is never charged": torch.where(correct, plain.clamp(min=0), plain.clamp(max=0)),
+            "a right answer is never penalised": torch.where(correct, plain.clamp(min=0), plain.clamp(max=0)),
             "a wrong answer gets the larger of λ and 0": torch.where(correct, plain, plain.clamp(min=0)),
             "the ½ is missing: λ goes from 0 to −1": torch.where(correct, plain - 0.5, (plain - 0.5).clamp(max=0)),
             "λ goes from 1 to 0": torch.where(correct, plain + 0.5, 0.0),
@@ -298,7 +298,7 @@ def curve(c, n, limit, right_first, right_last, wrong_first, wrong_last, exceede
     against="the formula, completion by completion",
     hints=(
         "What is the cosine at 0 tokens, and what at the limit? Which of the two values does the reward have there?",
-        "Half a cosine, from 1 to −1: (1 + cos(πn/L))/2 goes from 1 to 0, and weighs the first value against the last one. Then replace what is cut off, also at exactly L.",
+        "Half a cosine, from 1 to −1: (1 + cos(πn/L))/2 goes from 1 to 0, and weighs the first value against the last one. Then replace the reward of truncated completions, also at exactly L.",
     ),
 )
 def along_the_cosine(sub, draw):

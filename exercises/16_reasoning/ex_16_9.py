@@ -5,10 +5,10 @@
 # ---
 
 # %% [statement]
-# Besides a right answer, R1 was rewarded for a form and for staying in one language. Write both rewards, and the reward of the whole completion.
+# R1 was rewarded for a right answer, for its format, and for staying in one language. Write the rewards for format and language, and the reward of the whole completion.
 #
-# 1. `parts(completion)`: the thought and the answer of a completion of the form `<think>…</think><answer>…</answer>`, two strings without white space at their ends; two empty strings if the completion is not of this form. Each of the four tags stands there
-#    exactly once and in this order, neither part is empty or white space only, and nothing stands before, between or behind the parts but white space (all that `str.strip` removes; line ends are white space). The opening `<think>` may be missing, because many chat
+# 1. `parts(completion)`: the thought and the answer of a completion of the form `<think>…</think><answer>…</answer>`, two strings without white space at their ends; two empty strings if the completion is not of this form. Each of the four tags occurs
+#    exactly once, in this order, neither part is empty or white space only, and there is only white space before, between and after the parts (all that `str.strip` removes; line ends are white space). The opening `<think>` may be missing, because many chat
 #    templates write it before the completion begins: then the thought begins where the completion begins. Tags are in lower case; anything else, `<b>` or `<THINK>`, is ordinary text.
 # 2. `language(text, target)`: the fraction of the letters of the text that belong to the script `target`, such as `"LATIN"`. Letters are the characters for which `str.isalpha` is true; `script(letter)` is given. A letter that occurs
 #    twice counts twice. A text without letters has nothing in a foreign script and gets 1.0.
@@ -96,7 +96,7 @@ def asked(sub, completion, want, say):
 @test(
     points=2,
     hints=(
-        "Which characters may stand between the tags, and where may white space stand? A thought has several lines.",
+        "Which characters may occur between the tags, and where may white space occur? A thought has several lines.",
         "Remove white space at both ends first, then the opening tag if the text begins with it. Cut the rest at `</think>`, `<answer>` and `</answer>`, and strip the pieces. In a regular expression the dot does not match a line end without `re.DOTALL`.",
     ),
 )
@@ -131,7 +131,7 @@ def of_the_form(sub, draw):
     points=2,
     hints=(
         "A model that is rewarded for the format tries everything. What if a tag occurs twice, or in the wrong position, or with nothing in it?",
-        "Count each tag: the three others exactly once, and `<think>` at most once and only at the beginning. Then look at what is left before, between and behind the parts.",
+        "Count each tag: the three others exactly once, and `<think>` at most once and only at the beginning. Then look at what is left before, between and after the parts.",
     ),
 )
 def not_of_the_form(sub, draw):
@@ -151,12 +151,12 @@ def not_of_the_form(sub, draw):
         f"{think}<answer>\n\t</answer>": "the answer is white space only",
         f"so {think}{answer}": "there are words before the opening tag",
         f"{think} so {answer}": "there are words between the parts",
-        f"{think}{answer} so": "there are words behind the answer",
+        f"{think}{answer} so": "there are words after the answer",
         f"{think}\u200b{answer}": "`str.strip` does not remove a zero-width space, so it is a character like others",
         f"{think}{answer}{answer}": "there are two answers",
         f"{think}{think}{answer}": "there are two thoughts",
         f"{thought}<think>{thought}</think>{answer}": "there are words before the opening tag",
-        f"<think>{thought}{answer}</think>{answer}": "an answer stands in the thought",
+        f"<think>{thought}{answer}</think>{answer}": "an answer is in the thought",
         f"{think}<answer>{a}": "the answer is not closed",
         f"<think>{thought}{answer}": "the thought is not closed",
         f"{think}</answer>{a}<answer>": "the tags of the answer are in the wrong order",
@@ -167,7 +167,7 @@ def not_of_the_form(sub, draw):
     pieces = ["<think>", thought, "</think>", "<answer>", f"{a}", "</answer>"]
     for tag in ("<think>", "</think>", "<answer>", "</answer>"):
         for place in range(len(pieces) + 1):
-            refused["".join([*pieces[:place], tag, *pieces[place:]])] = f"`{tag}` stands there twice"
+            refused["".join([*pieces[:place], tag, *pieces[place:]])] = f"`{tag}` occurs twice"
     for completion, say in refused.items():
         asked(sub, completion, ("", ""), say)
 
@@ -199,7 +199,7 @@ def letters(sub, draw):
         mistakes = {
             "all characters are counted, and not the letters alone": some / marks,
             "all characters but white space are counted": some / sum(not x.isspace() for x in text),
-            "words are counted, and not letters": (len(within) + (target == "LATIN")) / len(words),
+            "words are counted, not letters": (len(within) + (target == "LATIN")) / len(words),
             "each letter is counted once, however often it occurs": len({x for x in own if x.isalpha()}) / distinct,
         }
         if target == "LATIN":
@@ -217,7 +217,7 @@ def letters(sub, draw):
             1.0,
             what="the fraction in a text without letters",
             given={"text": repr(empty)},
-            mistakes={"it gets 0, where it has nothing in a foreign script": 0.0},
+            mistakes={"it gets 0, but it has nothing in a foreign script": 0.0},
         )
     # a letter without a name, one of KATAKANA-HIRAGANA, and an accent, which is no letter
     for odd, want in (("a\U00017000", 0.5), ("\u30fca", 0.5), ("e\u0301\u044f", 0.5)):
@@ -273,7 +273,7 @@ def gated(sub, draw):
         what="the reward of a completion without form",
         given={"completion": bad, "reference": reference, "fine": fine, "weight": weight},
         mistakes={
-            "it gets nothing, and it should pay": 0.0,
+            "it gets 0, but it should pay the fine": 0.0,
             "the fine is added instead of subtracted": fine,
             "its language is rewarded too": weight * share - fine,
             "an empty thought has no foreign letter, and its language is rewarded": weight - fine,
@@ -286,7 +286,7 @@ def gated(sub, draw):
     rounds=1,
     hints=(
         "What takes your function long, or makes it raise, on a text that no person would write?",
-        "One `count` and one cut for each tag look at every character once. Lazy groups in a regular expression, one behind the other, may look at each place from every other place. A character without a name has no script: `script` is safe to call.",
+        "One `count` and one cut for each tag look at every character once. Several lazy groups in a regular expression, one after the other, may look at each position from every other position. A character without a name has no script: `script` is safe to call.",
     ),
 )
 def hostile(sub, draw):
@@ -395,7 +395,7 @@ def reward(completion, reference, target, fine, weight):
 
 # %% [mutant] no fine
 # caught by: gated
-# says: it should pay
+# says: it should pay the fine
 def reward(completion, reference, target, fine, weight):
     thought, answer = parts(completion)
     return float(answer == reference) + weight * language(thought, target) if thought else 0.0

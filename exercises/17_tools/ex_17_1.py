@@ -73,7 +73,7 @@ def with_call(student, head):
     rounds=1,
     hints=(
         "For each kind: what is the expected reward with a call, and without?",
-        "With a call 1 − f − l + f·head − c. Count the kinds for which this exceeds the probability from memory.",
+        "With a call it is 1 − f − l + f·p − c, where p is the probability of a right answer from memory. Count the kinds for which this exceeds p.",
     ),
 )
 def kinds_asked(sub, draw):
@@ -82,9 +82,9 @@ def kinds_asked(sub, draw):
     want = float(sum(with_call(sub.student, head) > head for head in heads))
     wrong = {
         "calls are free": float(sum(with_call(sub.student, head) + c > head for head in heads)),
-        "the tool is taken for one that never fails and never lies": float(sum(head < 1 - c for head in heads)),
-        "nobody answers after a failure": float(sum(1 - f - l - c > head for head in heads)),
-        "after a lie the head answers, too": float(sum(1 - f - l + (f + l) * head - c > head for head in heads)),
+        "the tool is taken never to fail and never to return a wrong value": float(sum(head < 1 - c for head in heads)),
+        "there is no answer after a failure": float(sum(1 - f - l - c > head for head in heads)),
+        "memory answers after a wrong value, too": float(sum(1 - f - l + (f + l) * head - c > head for head in heads)),
     }
     expect(
         sub.number("asked"), want, what="`asked`", reveal=False, mistakes={s: x for s, x in wrong.items() if x != want}
@@ -105,9 +105,9 @@ def best_reward(sub, draw):
             with_call(sub.student, head) + c if with_call(sub.student, head) > head else head for head in heads
         )
         / 5,
-        "nobody answers after a failure": sum(max(1 - f - l - c, head) for head in heads) / 5,
-        "after a lie the head answers, too": sum(max(1 - f - l + (f + l) * head - c, head) for head in heads) / 5,
-        "it asks about every kind": sum(with_call(sub.student, head) for head in heads) / 5,
+        "there is no answer after a failure": sum(max(1 - f - l - c, head) for head in heads) / 5,
+        "memory answers after a wrong value, too": sum(max(1 - f - l + (f + l) * head - c, head) for head in heads) / 5,
+        "it calls for every kind": sum(with_call(sub.student, head) for head in heads) / 5,
     }
     expect(
         sub.number("earned"), want, what="`earned`", tolerance=6e-4, reveal=False,
@@ -131,9 +131,9 @@ def at_the_edge(sub, draw):
         middle = (low + high) / 2
         low, high = (middle, high) if with_call(sub.student, middle) > middle else (low, middle)
     wrong = {
-        "the tool is taken for one that never fails and never lies": 1 - c,
-        "nobody answers after a failure": 1 - f - l - c,
-        "after a lie the head answers, too": (1 - f - l - c) / (1 - f - l),
+        "the tool is taken never to fail and never to return a wrong value": 1 - c,
+        "there is no answer after a failure": 1 - f - l - c,
+        "memory answers after a wrong value, too": (1 - f - l - c) / (1 - f - l),
         "calls are free": (1 - f - l) / (1 - f),
     }
     expect(
@@ -156,7 +156,7 @@ def cannot_tell(sub, draw):
     always, never = sum(with_call(sub.student, head) for head in heads) / 5, sum(heads) / 5
     want = max(always, never)
     wrong = {
-        "it can tell the kinds apart": sum(max(with_call(sub.student, head), head) for head in heads) / 5,
+        "it can distinguish the kinds": sum(max(with_call(sub.student, head), head) for head in heads) / 5,
         "the other choice is made": min(always, never),
     }
     expect(
@@ -167,14 +167,14 @@ def cannot_tell(sub, draw):
 
 # %% [mutant] as of a perfect tool
 # caught by: kinds_asked
-# says: never fails and never lies
+# says: never to fail
 c, f, l, heads = numbers(STUDENT)
 asked = sum(head < 1 - c for head in heads)
 
 
 # %% [mutant] asks about everything
 # caught by: best_reward
-# says: asks about every kind
+# says: calls for every kind
 c, f, l, heads = numbers(STUDENT)
 earned = sum(1 - f - l + f * head - c for head in heads) / 5
 
@@ -191,7 +191,7 @@ for head in heads:
 
 # %% [mutant] a failure is a wrong answer
 # caught by: at_the_edge
-# says: nobody answers
+# says: there is no answer
 c, f, l, heads = numbers(STUDENT)
 edge = 1 - f - l - c
 

@@ -99,9 +99,9 @@ def agreeing(sub, draw):
     expect(
         sub.agree(lie, M), same(lie, M), what="`agree`", given={"lie": lie, "M": M}, tolerance=1e-9,
         mistakes={
-            "it is forgotten that two calls can agree on a wrong value": (1 - lie) ** 2,
-            "it is forgotten that two wrong values need not be the same": (1 - lie) ** 2 + lie**2,
-            "it is forgotten that there are M wrong values on which they can agree": (1 - lie) ** 2 + lie**2 / M**2,
+            "agreement on a wrong value is left out": (1 - lie) ** 2,
+            "any two wrong values are taken to agree, but they need not be the same": (1 - lie) ** 2 + lie**2,
+            "agreement is counted for one of the M wrong values only": (1 - lie) ** 2 + lie**2 / M**2,
         },
     )  # fmt: skip
 
@@ -117,9 +117,9 @@ def trusting(sub, draw):
     expect(
         sub.trust(lie, M), (1 - lie) ** 2 / same(lie, M), what="`trust`", given={"lie": lie, "M": M}, tolerance=1e-9,
         mistakes={
-            "that is how often both are right; they do agree": (1 - lie) ** 2,
-            "it is forgotten that two wrong values need not be the same": (1 - lie) ** 2 / ((1 - lie) ** 2 + lie**2),
-            "it is forgotten that two calls say more than one": 1 - lie,
+            "that is the probability that both are right, without the condition that they agree": (1 - lie) ** 2,
+            "any two wrong values are taken to agree, but they need not be the same": (1 - lie) ** 2 / ((1 - lie) ** 2 + lie**2),
+            "that is the accuracy of one call, but agreement is evidence": 1 - lie,
         },
     )  # fmt: skip
 
@@ -139,8 +139,8 @@ def with_a_third(sub, draw):
     expect(
         sub.third(lie, M), answered(lie, M), what="`third`", given={"lie": lie, "M": M}, tolerance=1e-9,
         mistakes={
-            "it is forgotten that where all three differ the first is answered, and may be right": p**2 + 2 * lie * p**2,
-            "it is forgotten that where all three differ and the first is wrong the answer is wrong": p**2 + 2 * p * lie * (1 - lie / M),
+            "where all three differ, the answer is taken to be wrong, but the first value may be right": p**2 + 2 * lie * p**2,
+            "where all three differ, the answer is taken to be right, but it is wrong if the first is wrong": p**2 + 2 * p * lie * (1 - lie / M),
             "it is right as often as one call": p,
         },
     )  # fmt: skip
@@ -161,10 +161,10 @@ def break_even(sub, draw):
     expect(
         sub.price(lie, M), gain / calls, what="`price`", given={"lie": lie, "M": M}, tolerance=1e-9,
         mistakes={
-            "it is forgotten that the third call is not always made": gain / 2,
-            "it is forgotten that the second call is paid in any case": gain / (1 - same(lie, M)),
-            "it is forgotten that one call is paid either way": gain / (calls + 1),
-            "that is what is earned, not what is gained over one call": answered(lie, M) / calls,
+            "the third call is always paid, but it is not always made": gain / 2,
+            "the second call is not paid, but it is always made": gain / (1 - same(lie, M)),
+            "the first call is counted, but it is paid either way": gain / (calls + 1),
+            "that is the mean reward, not the gain over one call": answered(lie, M) / calls,
         },
     )  # fmt: skip
 
@@ -175,7 +175,7 @@ def break_even(sub, draw):
 
 # %% [mutant] only the truth agrees
 # caught by: agreeing
-# says: on a wrong value
+# says: agreement on a wrong value
 def agree(lie, M):
     return (1 - lie) ** 2
 
@@ -189,7 +189,7 @@ def agree(lie, M):
 
 # %% [mutant] both are right
 # caught by: trusting
-# says: they do agree
+# says: the condition that they agree
 def trust(lie, M):
     return (1 - lie) ** 2
 

@@ -124,13 +124,13 @@ def finds(sub, draw):
             [],
             "white space before `<think>` does not count",
         )
-    same(sub, "bodies", (f"well <think><call>{a}</call></think>",), [a], "the reply does not begin with a thought")
+    same(sub, "bodies", (f"well <think><call>{a}</call></think>",), [a], "the completion does not begin with a thought")
     same(
         sub,
         "bodies",
         (f"<think></think><think><call>{a}</call></think>",),
         [a],
-        "only the first thought stands at the beginning",
+        "only the first thought is at the beginning",
     )
     same(sub, "bodies", (f"</call> {a} <call>{b}</call>",), [b])
     same(sub, "bodies", (f"<call>{a}\n{b}</call>",), [f"{a}\n{b}"], "a body may have several lines")
@@ -148,7 +148,7 @@ def reads(sub, draw):
     "`parse` reads calls."
     a, b, n = word(draw), word(draw), draw.integer(11, 97)
     same(sub, "parse", (f"{a}()",), (a, {}))
-    same(sub, "parse", (f"  {a}  (  )  ",), (a, {}), "blanks may stand around each part")
+    same(sub, "parse", (f"  {a}  (  )  ",), (a, {}), "blanks are allowed around each part")
     same(sub, "parse", (f"{a}(key={n})",), (a, {"key": n}))
     same(sub, "parse", (f"{a}(key=-{n})",), (a, {"key": -n}))
     same(
@@ -156,7 +156,7 @@ def reads(sub, draw):
         "parse",
         (f' {a} ( key = {n} , other_key = "{b}" ) ',),
         (a, {"key": n, "other_key": b}),
-        "blanks may stand around each part",
+        "blanks are allowed around each part",
     )
     same(
         sub,
@@ -189,16 +189,16 @@ def refuses(sub, draw):
     "`parse` refuses a text that is no call."
     a, n = word(draw), draw.integer(11, 97)
     refused = {
-        "": "there is no name", a: "there is no bracket", f"{a}(": "the bracket is not closed", f"{a})": "there is no bracket that opens",
+        "": "there is no name", a: "there is no bracket", f"{a}(": "the bracket is not closed", f"{a})": "there is no opening bracket",
         f"{a}(k={n},)": "a comma is left over", f"{a}(,)": "a comma is left over", f"{a}({n})": "there is no key", f"{a}(k={n} j=1)": "a comma is missing",
         f"{a}(k={n}, k=1)": "a key occurs twice", f"{a}(k=True)": "a word is no value", f"{a}(k='{n}')": "single quotes are no quotes here", f"{a}(k={n}.5)": "whole numbers only",
         f"{a}(k=--{n})": "one sign is enough", f"{a}(k=- {n})": "blanks stand around a number, not within", f"{a}(k=+{n})": "there is no plus sign", f'{a}(k="x)': "the quotes are not closed",
-        f'{a}(k="\\n")': "a backslash before anything else", f"{a}(k={n}) {a}()": "something is left over", f"{a.upper()}()": "names have small letters", f"{a}{n}()": "names have letters",
-        f"{a}(k=\u0664\u0662)": "digits are 0 to 9", f"{a}(k=1234567890123)": "at most twelve digits", f"{a}(k=)": "there is no value", f"{a}(k={n})\n": "only blanks may stand around", f'{a}(k="x"y")': "the quote ends at the second mark",
-        f"{a}(k = {n}, j\t= 1)": "only blanks may stand around", f"{a}(\nk={n})": "only blanks may stand around", f"{a}(k={n}\u00a0)": "only blanks may stand around", f"{a}(k={n},\tj=1)": "only blanks may stand around",
-        f"{a}(K={n})": "keys have small letters", f"{a}(k1={n})": "keys have letters", f"{a}(k\u00e9={n})": "the letters are a to z", f"{a}\u00df()": "the letters are a to z", f"{a}(k j={n})": "blanks stand around a key, not within", f"{a} {a}()": "blanks stand around a name, not within", f"{a}(=1)": "there is no key", f"{a}(k=-)": "a sign is no number", f"{a}(k=1_0)": "digits are 0 to 9",
+        f'{a}(k="\\n")': "a backslash before anything else", f"{a}(k={n}) {a}()": "something is left over", f"{a.upper()}()": "names have lower-case letters", f"{a}{n}()": "names have letters",
+        f"{a}(k=\u0664\u0662)": "digits are 0 to 9", f"{a}(k=1234567890123)": "at most twelve digits", f"{a}(k=)": "there is no value", f"{a}(k={n})\n": "only blanks are allowed around a part", f'{a}(k="x"y")': "the quote ends at the second mark",
+        f"{a}(k = {n}, j\t= 1)": "only blanks are allowed around a part", f"{a}(\nk={n})": "only blanks are allowed around a part", f"{a}(k={n}\u00a0)": "only blanks are allowed around a part", f"{a}(k={n},\tj=1)": "only blanks are allowed around a part",
+        f"{a}(K={n})": "keys have lower-case letters", f"{a}(k1={n})": "keys have letters", f"{a}(k\u00e9={n})": "the letters are a to z", f"{a}\u00df()": "the letters are a to z", f"{a}(k j={n})": "blanks stand around a key, not within", f"{a} {a}()": "blanks stand around a name, not within", f"{a}(=1)": "there is no key", f"{a}(k=-)": "a sign is no number", f"{a}(k=1_0)": "digits are 0 to 9",
         f"{a}(k={n} {n})": "blanks stand around a number, not within",
-        f"{a}\t()": "only blanks may stand around", f"{a}(k={a}())": "a call is no value", f"{a}\n()": "only blanks may stand around",
+        f"{a}\t()": "only blanks are allowed around a part", f"{a}(k={a}())": "a call is no value", f"{a}\n()": "only blanks are allowed around a part",
     }  # fmt: skip
     for text, say in refused.items():
         same(sub, "parse", (text,), (), say)

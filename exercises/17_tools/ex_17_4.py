@@ -14,7 +14,7 @@
 # 3. `loss(logits, ids, turn, credit)`: `logits` `(B, T, V)`, `ids` and `turn` `(B, T)` as in 1., `credit` `(B, K)`. The logits at position $t$ belong to the token at $t + 1$. Returns the mean of $-A\log\pi$ over all of the policy's tokens in the batch, where $A$ is the credit of their turn. No row begins with a token
 #    of the policy. Logits that belong to other tokens may be anything, NaN included, and get a gradient of exactly 0. No gradient flows through `credit`.
 #
-# Gradients of `loss` in `logits` count.
+# The gradients of `loss` in `logits` are tested.
 
 # %% [given]
 import torch
@@ -137,8 +137,8 @@ def beside_others(sub, draw):
             sub.advantages(rewards, there), credited(rewards, there), what="`advantages`", given={"rewards": rewards, "there": there}, tolerance=1e-9,
             mistakes={
                 "the conversation itself is in the mean": credited(rewards, there, own=True),
-                "what was earned before the turn is in the sum": credited(rewards, there, past=True),
-                "a conversation without the turn is in the mean, as if it had earned 0 there": credited(rewards, there, everybody=True),
+                "rewards before the turn are in the sum": credited(rewards, there, past=True),
+                "a conversation without the turn is in the mean, as if its reward there were 0": credited(rewards, there, everybody=True),
             },
         )  # fmt: skip
 
@@ -184,11 +184,11 @@ def mean_loss(sub, draw):
     expect(
         sub.loss(logits, ids, turn, credit), summed(logits, ids, turn, credit), what="`loss`", given={"ids": ids, "turn": turn, "credit": credit}, tolerance=1e-9,
         mistakes={
-            "it is forgotten that the logits at t belong to the token at t + 1": summed(logits, ids, turn, credit, shift=0),
-            "the tokens of the others are in the divisor": summed(logits, ids, turn, credit, everybody=True),
+            "the logits at t are used for the token at t, but they belong to the token at t + 1": summed(logits, ids, turn, credit, shift=0),
+            "tokens that are not the policy's are in the divisor": summed(logits, ids, turn, credit, everybody=True),
             "the tokens of a turn whose credit is 0 are not in the divisor": summed(logits, ids, turn, credit, credited_only=True),
-            "it is forgotten that it is the mean over all tokens, not of the rows' means": summed(logits, ids, turn, credit, by_row=True),
-            "the sign is turned: the loss is to go down where good turns become likelier": -summed(logits, ids, turn, credit),
+            "it is the mean of the rows' means, not the mean over all tokens": summed(logits, ids, turn, credit, by_row=True),
+            "the sign is reversed: the loss must fall when good turns become more probable": -summed(logits, ids, turn, credit),
         },
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def nobody_elses(sub, draw):
     got = sub.gradient("loss", junk, ids, turn, credit, wrt=0)
     expect(
         got, want, what="the gradient of `loss`", given={"ids": ids, "turn": turn}, tolerance=1e-9,
-        mistakes={"NaN of somebody else's logits has come through": torch.where(mine[..., None], want, torch.nan)},
+        mistakes={"NaN from the logits of other tokens has reached the gradient": torch.where(mine[..., None], want, torch.nan)},
     )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def advantages(rewards, there):
 
 # %% [mutant] a missing turn earned nothing
 # caught by: beside_others
-# says: as if it had earned 0
+# says: as if its reward there were 0
 def advantages(rewards, there):
     returns = torch.where(there, rewards, 0.0).flip(-1).cumsum(-1).flip(-1)
     usual = (returns.sum(0) - returns) / (len(there) - 1)

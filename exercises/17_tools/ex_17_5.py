@@ -104,7 +104,7 @@ def ask(sub, letter, said):
 def works(sub, draw):
     "The free tool that always works is identified."
     no = "nearly all hard questions are answered rightly, so the tool works"
-    ask(sub, "a", {"b": "a price of .3 is more than the head errs about easy questions", "c": no, "d": no})
+    ask(sub, "a", {"b": "a price of .3 is more than the error rate of memory on easy questions", "c": no, "d": no})
 
 
 @test(
@@ -121,7 +121,7 @@ def priced(sub, draw):
     ask(
         sub,
         "b",
-        {"a": "it stops asking about easy questions, where a free tool that works still helps", "c": no, "d": no},
+        {"a": "it stops calling for easy questions, where a free tool that works still helps", "c": no, "d": no},
     )
 
 
@@ -130,19 +130,19 @@ def priced(sub, draw):
     rounds=1,
     hints=(
         "What does a free failure cost?",
-        "Nothing: the policy answers from memory. So the value of a free call is (1 − f)(1 − head), which is never below 0.",
+        "Nothing: the policy answers from memory. So the value of a free call is (1 − f)(1 − p), where p is the probability from memory. It is never below 0.",
     ),
 )
 def fails(sub, draw):
     "The tool that fails is identified."
-    no = "of the hard questions about a third stays wrong although it asks"
+    no = "about a third of the hard questions stays wrong although it calls"
     ask(
         sub,
         "c",
         {
             "a": no,
             "b": no,
-            "d": "it asks more and more about easy questions; one that is told something wrong so often would not",
+            "d": "it calls more and more for easy questions; with so many silent errors it would not",
         },
     )
 
@@ -152,13 +152,13 @@ def fails(sub, draw):
     rounds=1,
     hints=(
         "What does a silent error cost on an easy question?",
-        "The answer. The value of a call is 1 − l − head, which is below 0 where memory is right in 90 % of cases.",
+        "The right answer. The value of a call is 1 − l − p, where p is the probability from memory. It is below 0 for p = .9.",
     ),
 )
 def lies(sub, draw):
     "The tool with silent errors is identified."
-    no = "of the hard questions about a third stays wrong although it asks"
-    ask(sub, "d", {"a": no, "b": no, "c": "it stops asking about easy questions; a free failure takes nothing away"})
+    no = "about a third of the hard questions stays wrong although it calls"
+    ask(sub, "d", {"a": no, "b": no, "c": "it stops calling for easy questions, but a free failure costs nothing"})
 
 
 # %% [mutant] fails and lies exchanged
@@ -169,7 +169,7 @@ log_1, log_2, log_3, log_4 = ({"c": "d", "d": "c"}.get(tool(log), tool(log)) for
 
 # %% [mutant] the price overlooked
 # caught by: works
-# says: more than the head errs
+# says: more than the error rate
 log_1, log_2, log_3, log_4 = ({"a": "b", "b": "a"}.get(tool(log), tool(log)) for log in logs(STUDENT))
 
 

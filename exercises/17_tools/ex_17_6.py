@@ -125,9 +125,9 @@ def whose(sub, draw):
     expect(
         sub.said(ids).double(), spoken(ids).double(), what="`said`", given={"ids": ids},
         mistakes={
-            "the tool's word is marked": (ids >= 0).double(),
-            "it is forgotten that the call itself is the policy's, too": (spoken(ids) & (ids != 0)).double(),
-            "it is forgotten that what comes after the tool's word is the policy's": (spoken(ids) & torch.tensor([True, False, False])).double(),
+            "the tool's token is marked": (ids >= 0).double(),
+            "the call itself is not marked, but it is the policy's, too": (spoken(ids) & (ids != 0)).double(),
+            "the token that comes after the tool's token is not marked, but it is the policy's": (spoken(ids) & torch.tensor([True, False, False])).double(),
         },
     )  # fmt: skip
 
@@ -152,8 +152,8 @@ def credited(sub, draw):
         sub.credit(rewards, ids), torch.where(mine, centred, 0.0), what="`credit`", given={"rewards": rewards, "ids": ids}, tolerance=1e-9,
         mistakes={
             "only the last token has credit, so that nothing rewards the call": torch.where(longest, centred, 0.0),
-            "the tool's word has credit": torch.where(ids >= 0, centred, 0.0),
-            "the mean was not taken off": torch.where(mine, rewards[:, None], 0.0),
+            "the tool's token has credit": torch.where(ids >= 0, centred, 0.0),
+            "the mean is not subtracted": torch.where(mine, rewards[:, None], 0.0),
         },
     )  # fmt: skip
 
@@ -198,7 +198,7 @@ def slope(sub, draw):
 
 # %% [mutant] whatever is there
 # caught by: whose
-# says: tool's word
+# says: tool's token
 def said(ids):
     return ids >= 0
 
@@ -224,7 +224,7 @@ def credit(rewards, ids):
 
 # %% [mutant] no baseline
 # caught by: credited
-# says: not taken off
+# says: not subtracted
 def credit(rewards, ids):
     return torch.where(said(ids), rewards[:, None], 0.0)
 

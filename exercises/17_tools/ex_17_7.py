@@ -1,5 +1,5 @@
 # ---
-# title: Credit that luck does not drown
+# title: Credit without the variance of the situations
 # kind: implement
 # minutes: 40
 # seconds: 60
@@ -13,7 +13,7 @@
 #
 # 1. A turn's credit must not depend on rewards *before* it in its conversation.
 # 2. The mean of $\sum_i\sum_k A_{i,k}\,\nabla\log\pi$ over all possible groups must be $G$ times the gradient of the expected sum of rewards, **exactly**, for any $G \ge 2$, however situations follow from situations and actions. The only exception: a turn without any comparison, by your own rule, gets 0.
-# 3. The last test trains: a policy with one row of logits for each situation, 40 steps, six seeds, each with six groups that learn independently, beside our runs. The curve is the probability of the right action. You pass if the lower end of the 95 % interval of (the mean of your final values − ours) is at least −.05. Without a
+# 3. The last test trains: a policy with one row of logits for each situation, 40 steps, six seeds, each with six groups that learn independently, and each paired with our run. The curve is the probability of the right action. You pass if the lower end of the 95 % interval of (the mean of your final values − ours) is at least −.05. Without a
 #    comparison that removes the effect of the situations, your result is lower than that.
 
 # %% [given]
@@ -76,8 +76,8 @@ def past(sub, draw):
     after = asked(sub, seen, moved)
     change = (after - before)[0, 1, 1:]
     expect(
-        change, torch.zeros(2, dtype=torch.float64), what="the change of the later turns' credit", given={"what turn 0 earned in addition": bonus}, tolerance=1e-9,
-        mistakes={"what the conversation earned before the turn is in its credit": torch.full((2,), float(bonus), dtype=torch.float64)},
+        change, torch.zeros(2, dtype=torch.float64), what="the change of the later turns' credit", given={"the additional reward of turn 0": bonus}, tolerance=1e-9,
+        mistakes={"rewards from before the turn are in its credit": torch.full((2,), float(bonus), dtype=torch.float64)},
     )  # fmt: skip
 
 
@@ -97,9 +97,9 @@ def future(sub, draw):
     change = (asked(sub, seen, moved) - asked(sub, seen, rewards))[0, 1]
     want = float(bonus) * (torch.arange(3) <= turn).double()
     expect(
-        change, want, what="the change of the credit, turn by turn", given={"what is earned in addition": bonus, "at turn": turn}, tolerance=1e-9,
+        change, want, what="the change of the credit, turn by turn", given={"the additional reward": bonus, "at turn": turn}, tolerance=1e-9,
         mistakes={
-            "only the turn itself has credit for what it earned": float(bonus) * (torch.arange(3) == turn).double(),
+            "each turn has credit for its own reward only": float(bonus) * (torch.arange(3) == turn).double(),
             "nothing has credit": torch.zeros(3, dtype=torch.float64),
             "the conversation itself is among those with which it is compared": want * 2 / 3,
         },
@@ -194,7 +194,7 @@ def unbiased(sub, draw):
     alike=("credit",),
 )
 def learns(sub, draw):
-    "In 40 steps the right actions become probable: six runs, each beside our reference run."
+    "In 40 steps the right actions become probable: six runs, each paired with our reference run."
     P, G, H, C, A = 6, 16, 4, 3, 3
     rng = torch.Generator().manual_seed(draw.integer(0, 2**28))
     best = torch.tensor([2, 0, 1])

@@ -89,8 +89,8 @@ def purity(sub, draw):
         sub.number("pure"), yes / (yes + no), what="`pure`", tolerance=6e-4, reveal=False,
         mistakes={
             "that is the first filter alone": one_yes / (one_yes + one_no),
-            "that is how many of the good texts pass": first[0] * second[0],
-            "the share of good texts at the beginning was forgotten": first[0] * second[0] / (first[0] * second[0] + first[1] * second[1]),
+            "that is the fraction of the good texts that pass": first[0] * second[0],
+            "the initial fraction of good texts is left out": first[0] * second[0] / (first[0] * second[0] + first[1] * second[1]),
         },
     )  # fmt: skip
 
@@ -140,9 +140,9 @@ def how_many(sub, draw):
     expect(
         sub.number("times"), float(count), what="`times`", reveal=False,
         mistakes={
-            "the odds at the beginning are taken to be even, where fewer texts are good than bad": float(math.ceil(math.log(99) / math.log(first[0] / first[1]))),
-            "the last filter is left out: so many are not enough": float(count - 1),
-            "a filter is added that is not needed: one fewer does as well": float(count + 1),
+            "the initial odds are taken to be even, but fewer texts are good than bad": float(math.ceil(math.log(99) / math.log(first[0] / first[1]))),
+            "this is one filter too few: after these the fraction is not enough": float(count - 1),
+            "this is one filter too many: one fewer is enough": float(count + 1),
         },
     )  # fmt: skip
 
@@ -156,7 +156,7 @@ pure = good * a / (good * a + (1 - good) * b)
 
 # %% [mutant] recall for precision
 # caught by: purity
-# says: how many of the good texts pass
+# says: of the good texts that pass
 good, (a, b), (c, d) = numbers(STUDENT)
 pure = a * c
 

@@ -80,15 +80,15 @@ def law(sub, draw):
         sub.kept(n, kappa, generations), want, what="`kept`", tolerance=1e-9,
         given={"n": n, "kappa": kappa, "generations": generations},
         mistakes={
-            "κ is taken as it is and not by its square, by which a variance counts": (1 - kappa / n) ** generations,
+            "κ is used in place of its square, but a variance scales by its square": (1 - kappa / n) ** generations,
             "that is κ = 1, everything replaced": (1 - 1 / n) ** generations,
-            "the losses of the generations are added up, where what they leave multiplies": 1 - generations * kappa**2 / n,
+            "the losses of the generations are added, but the fractions that are left must be multiplied": 1 - generations * kappa**2 / n,
             "one generation is left out": (1 - kappa**2 / n) ** (generations - 1),
-            "one generation is counted that is not there": (1 - kappa**2 / n) ** (generations + 1),
+            "one generation too many is counted": (1 - kappa**2 / n) ** (generations + 1),
         },
     )  # fmt: skip
     single = {"n": 1, "kappa": 1.0, "generations": generations}
-    expect(sub.aside.kept(1, 1.0, generations), 0.0, what="`kept` where one draw replaces everything", given=single)
+    expect(sub.aside.kept(1, 1.0, generations), 0.0, what="`kept` where one sample replaces everything", given=single)
 
 
 @test(
@@ -104,7 +104,7 @@ def same_loss(sub, draw):
     expect(
         sub.equivalent(n, kappa), 1 / lost, what="`equivalent`", tolerance=1e-7, given={"n": n, "kappa": kappa},
         mistakes={
-            "κ is taken as it is and not by its square": n / kappa,
+            "κ is used in place of its square": n / kappa,
             "the result is fewer samples than n, but a model that moves slowly loses as little as *more* samples would": n * kappa**2,
         },
     )  # fmt: skip

@@ -24,7 +24,7 @@ def overlap(a, b):
 
 
 def admit(pool, candidates, limit):
-    """pool, candidates: lists of lists of integers. Returns a list of places among the candidates."""
+    """pool, candidates: lists of lists of integers. Returns a list of positions among the candidates."""
     raise NotImplementedError
 
 
@@ -74,7 +74,7 @@ def block(a, b):
     return 2 * max(map(len, runs(a) & runs(b))) / (len(a) + len(b))
 
 
-EARLY = "each word is matched as early as it can be, and a later match would leave room for more"
+EARLY = "each word is matched as early as it can be, but a later match would leave room for more"
 
 
 def early(a, b):
@@ -89,7 +89,7 @@ def early(a, b):
     return 2 * max(found) / (len(a) + len(b))
 
 
-RUNS_FIRST = "the longest common run is matched first, which may cost more words on both sides of it"
+RUNS_FIRST = "the longest common run is matched first, but this may lose more words on both sides of it"
 
 
 def runs_first(a, b):
@@ -194,27 +194,31 @@ def order(sub, draw):
 
     alone = [int(x) for x in sub.admit([], candidates[:1], 0.5)]
     if alone != [0]:
-        fail(f"`admit` into an empty pool gives {alone}; expected [0]: there is nothing that the first could be like")
+        fail(
+            f"`admit` into an empty pool gives {alone}; expected [0]: there is no text with which the first could overlap"
+        )
     if [int(x) for x in sub.aside.admit([k[:3]], [[k[0], *k[3:6]]], 0.28572)] != [0]:
-        fail("an overlap of 2/7 = 0.2857… is below a limit of 0.28572, and `admit` does not let it in")
+        fail("an overlap of 2/7 = 0.2857… is below a limit of 0.28572, but `admit` rejects it")
     for limit in (0.6, 0.5):
         want = admitted(limit)
         got = sub.admit(pool, candidates, limit)
         if not isinstance(got, list | tuple | torch.Tensor):
             fail("the result of `admit` is not a list")
         others = {
-            "those let in before are not compared with, although they belong to the pool": admitted(
+            "admitted candidates are not compared with, although they belong to the pool": admitted(
                 limit, growing=False
             ),
-            "candidates are compared with those that were not let in, too": admitted(limit, everyone=True),
-            "an overlap equal to the limit is let in, although it is not below it": admitted(limit, strict=False),
+            "candidates are compared with rejected candidates, too": admitted(limit, everyone=True),
+            "a candidate whose overlap equals the limit is admitted, although it is not below it": admitted(
+                limit, strict=False
+            ),
         }
         places = [int(x) for x in got]
         if places != sorted(set(places)) or not set(places) <= set(range(len(candidates))):
-            fail(f"`admit` gives {places}; expected places among the candidates, in their order, each once")
+            fail(f"`admit` gives {places}; expected positions among the candidates, in their order, each once")
         marks = lambda those: torch.tensor([float(i in those) for i in range(len(candidates))])
         expect(
-            marks(places), marks(want), what="`admit`, as 1 for each candidate that was let in",
+            marks(places), marks(want), what="`admit`, as 1 for each candidate that was admitted",
             given={"pool": pool, "candidates": candidates, "limit": limit},
             mistakes={say: marks(v) for say, v in others.items() if v != want},
         )  # fmt: skip
@@ -273,7 +277,7 @@ def admit(pool, candidates, limit):
 
 # %% [mutant] refused ones count, too
 # caught by: order
-# says: were not let in
+# says: rejected candidates
 def admit(pool, candidates, limit):
     places = []
     for i, text in enumerate(candidates):

@@ -17,7 +17,7 @@ import torch
 
 # %% [stub]
 def weights(logps, old_logps, mask):
-    """logps, old_logps: (B, T), log-probabilities of the sampled tokens now and then. mask: (B, T), True on tokens. Returns (B, T)."""
+    """logps, old_logps: (B, T), log-probabilities of the sampled tokens under the current and the older student. mask: (B, T), True on tokens. Returns (B, T)."""
     raise NotImplementedError
 
 
@@ -75,7 +75,7 @@ def by_prefix(rows, old_rows, mask, *, upto):
     points=2,
     hints=(
         "Which tokens decide whether position t is reached with this prefix? Does token t itself?",
-        "The probability of the prefix under the current student over its probability under the older student: the product of the ratios of the tokens *before* t, which is 1 for the first token.",
+        "The probability of the prefix under the current student over its probability under the older student: the product of the ratios of the tokens *before* t. It is 1 for the first token.",
     ),
 )
 def beginnings(sub, draw):
@@ -88,12 +88,12 @@ def beginnings(sub, draw):
         sub.weights(now, then, mask), by_prefix(now, then, mask, upto="before"), what="`weights`",
         given={"logps": now, "old_logps": then, "mask": mask}, tolerance=1e-9,
         mistakes={
-            "the ratio of the token itself is counted, which does not decide whether its position is reached": by_prefix(now, then, mask, upto="itself"),
-            "the ratios of what comes later are counted, which does not decide whether a position is reached": by_prefix(now, then, mask, upto="all"),
-            "only the token before was counted, not the whole beginning": torch.where(
+            "the ratio of the token itself is counted, but it does not decide whether its position is reached": by_prefix(now, then, mask, upto="itself"),
+            "the ratio of a token that comes later is counted, but it does not decide whether a position is reached": by_prefix(now, then, mask, upto="all"),
+            "only the token before is counted, not the whole prefix": torch.where(
                 mask, torch.cat([torch.ones(4, 1), (now - then).exp()[:, :-1]], 1), 0.0
             ),
-            "that is then over now": by_prefix(then, now, mask, upto="before"),
+            "the ratio is inverted: the older student over the current one": by_prefix(then, now, mask, upto="before"),
         },
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def beginnings(sub, draw):
         "Sum over all completions: does the mean come out?",
         "Multiply the ratios of all earlier tokens; do not normalise and do not clip.",
     ),
-    against="the mean over all answers of the student of now",
+    against="the mean over all completions of the current student",
 )
 def mean(sub, draw):
     "The mean of the weighted divergences is the mean under the current student."
@@ -150,7 +150,7 @@ def weights(logps, old_logps, mask):
 
 # %% [mutant] then over now
 # caught by: beginnings
-# says: then over now
+# says: the ratio is inverted
 def weights(logps, old_logps, mask):
     ratio = torch.where(mask, old_logps.detach() - logps.detach(), 0.0)
     return torch.where(mask, (ratio.cumsum(-1) - ratio).exp(), 0.0)

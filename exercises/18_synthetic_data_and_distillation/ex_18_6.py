@@ -81,7 +81,7 @@ def counted(sub, model, n, seed):
     points=2,
     hints=(
         "Call `draws` with the seeds 3 and 1003. What should happen, and what does?",
-        "`seed % 10` leaves ten seeds in the world.",
+        "`seed % 10` has only ten different values.",
     ),
 )
 def fresh(sub, draw):
@@ -114,7 +114,7 @@ def fresh(sub, draw):
         model,
         4000,
         "draws",
-        mistakes={"all outcomes are equally likely": torch.full((4,), 0.25, dtype=torch.float64)},
+        mistakes={"all outcomes are taken to be equally probable": torch.full((4,), 0.25, dtype=torch.float64)},
     )
     again = counted(sub, model, 3000, start)
     if again.tolist() != counts[0].tolist():
@@ -143,7 +143,7 @@ def all_weigh_the_same(sub, draw):
         pool, sum(sets) / 3, what="the pool after three sets", given={"sets": torch.stack(sets)}, tolerance=1e-9,
         mistakes={
             "the newest set always weighs as much as all before it": half,
-            "what stood there before the first set counts as a set": late,
+            "the pool before the first set is counted as a set": late,
             "only the newest set is left": sets[-1],
         },
     )  # fmt: skip
@@ -163,7 +163,7 @@ def two_draws(sub, draw):
     want = sum(a * b for i, a in enumerate(p) for j, b in enumerate(p) if i != j)
     expect(
         sub.diversity(model), want, what="`diversity`", given={"model": model}, tolerance=1e-9,
-        mistakes={"it is divided by that of the uniform distribution": want * 5 / 4, "that is the probability that they agree": 1 - want},
+        mistakes={"it is divided by the diversity of the uniform distribution": want * 5 / 4, "that is the probability that they agree": 1 - want},
     )  # fmt: skip
 
 

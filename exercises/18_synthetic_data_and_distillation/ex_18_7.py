@@ -13,9 +13,9 @@
 #
 # 1. (five minutes) `apart(logits, teacher)`: the reverse KL of the student to the teacher at each word. `logits` `(2, 6)` is the student, `teacher` `(N, 2, 6)` has the teacher's log-probabilities for both words after the prefixes of `N` sayings.
 #    Returns `(N, 2)`; gradients through `logits` count.
-# 2. `update(logits, words, teacher, lr)`: one step on `N` sayings `words` `(N, 2)` that the student has just sampled. Returns new logits `(2, 6)`. You choose what to make of the samples; plain gradient descent with `lr` is enough. But where every saying appears in `words` with the student's frequency, the step has to follow the negative gradient of that KL, at any length; `lr = 0` changes nothing, and twice the `lr` goes twice as far.
+# 2. `update(logits, words, teacher, lr)`: one step on `N` sayings `words` `(N, 2)` that the student has just sampled. Returns new logits `(2, 6)`. You choose what to make of the samples; plain gradient descent with `lr` is enough. But where every saying appears in `words` with the student's frequency, the step has to follow the negative gradient of that KL, at any length; `lr = 0` changes nothing, and twice the `lr` moves twice as far.
 #
-# How it is judged: 150 steps of 64 sayings at `lr = 1`, on six seeds, each beside our run. The curve is minus the KL of whole sayings, computed exactly. You pass if the lower end of the 95 % interval of (the mean of your final values − ours) is at least −0.5. A check shows both curves.
+# How it is judged: 150 steps of 64 sayings at `lr = 1`, on six seeds, each paired with our run. The curve is minus the KL of whole sayings, computed exactly. You pass if the lower end of the 95 % interval of (the mean of your final values − ours) is at least −0.5. A check shows both curves.
 
 # %% [given]
 import torch
@@ -98,7 +98,7 @@ def divergences(sub, draw):
             other[n, t] = sum(b * math.log(b / a) for a, b in zip(p, q, strict=True))
     expect(
         sub.apart(logits, teacher), want, what="`apart`", given={"logits": logits, "teacher": teacher}, tolerance=1e-7,
-        mistakes={"that is the forward KL": other, "the sign is the other one": -want},
+        mistakes={"that is the forward KL": other, "the sign is reversed": -want},
     )  # fmt: skip
 
 
@@ -161,10 +161,10 @@ def downhill(sub, draw):
         given={"logits": logits, "sayings": len(words)}, tolerance=2e-3, reveal=False,
         mistakes={
             "a gradient runs through the divergence that is only the weight of the first word": down(bare, logits),
-            "the first word does not answer for the second": down(often(0), logits),
-            "the first word answers twice for the second": down(often(2), logits),
-            "the first word answers three times for the second": down(often(3), logits),
-            "the first word is rewarded for what the second costs": down(often(-1), logits),
+            "the first word gets no credit for the divergence at the second": down(often(0), logits),
+            "the first word gets twice the credit for the divergence at the second": down(often(2), logits),
+            "the first word gets three times the credit for the divergence at the second": down(often(3), logits),
+            "the first word is rewarded for the divergence at the second; it should be penalised": down(often(-1), logits),
             "the step goes up": -down(whole_kl, logits),
             "the student is pushed away from the teacher, word by word": -down(often(0), logits),
         },
@@ -204,7 +204,7 @@ def any_size(sub, draw):
     alike=("update",),
 )
 def learns(sub, draw):
-    "In 150 steps the student commits to a saying: six runs, each beside our reference run."
+    "In 150 steps the student commits to a saying: six runs, each paired with our reference run."
     logits = draw.normal(2, 6, scale=0.5)
     first, second = teacher_table()
     curve = [-whole(logits)]
@@ -233,7 +233,7 @@ def apart(logits, teacher):
 
 # %% [mutant] word by word
 # caught by: downhill
-# says: does not answer for the second
+# says: gets no credit
 def update(logits, words, teacher, lr):
     logits = logits.detach().clone().requires_grad_()
     apart(logits, teacher).sum(-1).mean().backward()

@@ -146,7 +146,7 @@ def enough(sub, draw):
         reveal=False,
         mistakes={
             "n is rounded down; round up": float(n - 1),
-            "that is the number with one expected mistake at the wanted score": float(wald),
+            "that is the number with one expected error at the wanted score": float(wald),
             "that is the rule of three, which is another interval": float(rule),
             "z is not squared": float(once),
         },

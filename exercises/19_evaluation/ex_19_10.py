@@ -9,12 +9,12 @@
 #
 # 1. `words(text)`: the words of a text, a list of strings. Two texts that differ in case, punctuation or white space only have the same words: the text is put in lower case (`str.lower`), and every character that is neither a letter nor a digit (`str.isalnum` is
 #    false, such as an apostrophe, a hyphen or an underscore) separates words. The list may be empty.
-# 2. `overlap(item, documents, n)`: the fraction $\omega$ of the runs of $n$ words of the item that occur in the documents. `item` is a list of words and `documents` a list of lists of words. Each place in the item where a run
-#    begins counts, so a run that the item holds twice counts twice. A run lies within *one* document: the end of one document and the beginning of the next are not a run. An item with fewer than $n$ words has no run and gets 0.0. The item, the list of
+# 2. `overlap(item, documents, n)`: the fraction $\omega$ of the runs of $n$ words of the item that occur in the documents. `item` is a list of words and `documents` a list of lists of words. Each position in the item where a
+#    run begins counts, so a run that the item holds twice counts twice. A run lies within *one* document: the end of one document and the beginning of the next are not a run. An item with fewer than $n$ words has no run and gets 0.0. The item, the list of
 #    documents and single documents may be empty. $n$ is at least 1.
-# 3. `contaminated(items, documents, n)`: the places of the items (0 for the first) for which at least one run occurs in the documents, a list of integers in increasing order. Here items and documents are *texts*, compared by their words. Documents are long and items are
+# 3. `contaminated(items, documents, n)`: the indices of the items (0 for the first) for which at least one run occurs in the documents, a list of integers in increasing order. Here items and documents are *texts*, compared by their words. Documents are long and items are
 #    many, so prepare the documents once and not again for each item: eight times as many items may take at most four times as long where the documents are long.
-# 4. `fewest_changes(length, n)`: somebody copies an item of `length` words into the training data and wants to hide it. How many words of the copy must be exchanged, at least, so that no run of $n$ words is left that the item also has? The new words occur nowhere else, and all words
+# 4. `fewest_changes(length, n)`: someone copies an item of `length` words into the training data and wants to hide this. How many words of the copy must be exchanged, at least, so that no run of $n$ words is left that the item also has? The new words occur nowhere else, and all words
 #    of the item are different. An integer; `length` may be smaller than $n$.
 
 # %% [given]
@@ -99,7 +99,7 @@ def share(item, documents, n, size=None):
     ),
 )
 def of_a_text(sub, draw):
-    "`words` forgets case, punctuation and white space."
+    "`words` ignores case, punctuation and white space."
     a, b = draw.integer(10, 99), draw.integer(100, 999)
     cases = {
         f"How many, in {a} days?": ["how", "many", "in", str(a), "days"],
@@ -120,14 +120,14 @@ def of_a_text(sub, draw):
 
 @test(
     points=3,
-    against="a search place by place",
+    against="a search position by position",
     hints=(
-        "Write down all runs of three words of an item of five words. How many are there? Which of them stand in one document as they are?",
-        "M = length − n + 1 runs. Collect the runs of each document separately, in one set of tuples, and count every place of the item whose run is in the set.",
+        "Write down all runs of three words of an item of five words. How many are there? Which of them occur in one document as they are?",
+        "M = length − n + 1 runs. Collect the runs of each document separately, in one set of tuples, and count every position of the item whose run is in the set.",
     ),
 )
 def of_runs(sub, draw):
-    "`overlap` is the fraction of the item's runs that stand in a document."
+    "`overlap` is the fraction of the item's runs that occur in a document."
     n = draw.integer(2, 3)
     item = text_of(draw, 9, 30)
     twice = [*item[:3], *item[:3], *item[3:6]]  # a run that the item holds twice
@@ -149,7 +149,7 @@ def of_runs(sub, draw):
             "it is 1 if any run occurs": float(want > 0),
             "it is divided by the runs of both, each counted once": len(runs & document_runs)
             / len(runs | document_runs),
-            "the words of a run may stand in any order or have others between them": sum(
+            "the words of a run may be in any order or have others between them": sum(
                 any(set(one[at : at + n]) <= set(d) for d in documents) for at in range(len(one) - n + 1)
             )
             / max(len(one) - n + 1, 1),
@@ -207,12 +207,12 @@ def of_short_items(sub, draw):
 @test(
     points=2,
     hints=(
-        "Which items are found if only their case or their commas differ? Which place does the third item have?",
-        "Make words of all texts, collect the runs of the documents once, and keep the places of the items of which at least one run is among them.",
+        "Which items are found if only their case or their commas differ? Which index does the third item have?",
+        "Make words of all texts, collect the runs of the documents once, and keep the indices of the items of which at least one run is among them.",
     ),
 )
 def found_places(sub, draw):
-    "`contaminated` gives the places of the items with a hit."
+    "`contaminated` gives the indices of the items with a hit."
     n = draw.integer(3, 4)
     base = [f"w{i}" for i in draw.permutation(90).tolist()]
     parts = [base[8 * i : 8 * i + 8] for i in range(8)]
@@ -237,9 +237,9 @@ def found_places(sub, draw):
     shuffled = [items[i] for i in order]
     got = sub.contaminated(shuffled, documents, n)
     if not isinstance(got, list | tuple) or not all(isinstance(x, int) and 0 <= x < len(items) for x in got):
-        fail("`contaminated` does not return a list of places, integers from 0 on", items=shuffled)
+        fail("`contaminated` does not return a list of indices, integers from 0 on", items=shuffled)
     if list(got) != sorted(set(got)):
-        fail(f"`contaminated` gives {list(got)}; expected each place once, in increasing order", items=shuffled)
+        fail(f"`contaminated` gives {list(got)}; expected each index once, in increasing order", items=shuffled)
     marks = lambda *those: torch.tensor([float(i in those) for i in order], dtype=torch.float64)
     expect(
         torch.tensor([float(place in got) for place in range(len(items))], dtype=torch.float64),
@@ -252,10 +252,10 @@ def found_places(sub, draw):
             "case is compared, too": marks(0, 2),
             "a run may begin in one document and end in the next": marks(0, 1, 2, 5, 7),
             "an item with fewer than n words is found": marks(0, 1, 2, 5, 6),
-            "an item is found only as a whole, and one run is enough": marks(0, 1, 2),
+            "an item is found only as a whole, but one run is enough": marks(0, 1, 2),
             "an item is found of which only shorter runs are there": marks(0, 1, 2, 4, 5),
             "single words are compared, not runs": marks(0, 1, 2, 4, 5, 6, 7),
-            "places are counted from 1": torch.tensor(
+            "indices are counted from 1": torch.tensor(
                 [float(order[at - 1] in (0, 1, 2, 5) and at > 0) for at in range(len(items))], dtype=torch.float64
             ),
         },
@@ -310,9 +310,9 @@ def hidden(sub, draw):
             want = smallest(length, n)
             values = {
                 "the number is rounded up": -(-length // n),
-                "that is the number of runs, and one change breaks several": max(length - n + 1, 0),
+                "that is the number of runs, but one change breaks several": max(length - n + 1, 0),
                 "only every second run is broken": length // (2 * n),
-                "one word is exchanged behind each run of n words that may stay": length // (n + 1),
+                "one word is exchanged after every n words, but then runs of n words stay": length // (n + 1),
                 "one change is enough for any length": min(1, max(length - n + 1, 0)),
             }
             expect(

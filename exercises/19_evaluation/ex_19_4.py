@@ -200,7 +200,7 @@ def alike(sub, draw):
 )
 def of_recipes(sub, draw):
     "The claim about recipes needs several seeds."
-    once = "each recipe was trained once, and the interval knows nothing of what another seed would give"
+    once = "each recipe was trained once, and the interval carries no information about other seeds"
     more = "more items would show the difference of these two models more exactly, and it is significant already; the report contains no other seed"
     ask(sub, 3, lambda counts: "d", {"a": once, "b": once, "c": more})
 

@@ -6,7 +6,7 @@
 # ---
 
 # %% [statement]
-# A model is asked about 24 facts. Each question has four possible answers, 0 to 3, and the model may say 4, "I do not know". There are three equal groups of facts. In the first group one answer is nearly always right, in the second one answer is right a little more often than not, and in the third hardly one more than the others. The model must learn which. At every question the right
+# A model is asked about 24 facts. Each question has four possible answers, 0 to 3, and the model may say 4, "I do not know". There are three equal groups of facts. In the first group one answer is nearly always right, in the second one answer is right a little more often than not, and in the third no answer is right much more often than the others. The model must learn which. At every question the right
 # answer is sampled anew with that fact's probabilities.
 #
 # 1. (five minutes) `grades(replies, truths, penalty)`: the grade is 1 for a right answer, −`penalty` for a wrong one and 0 for "I do not know". `replies` and `truths` are `(N,)` integers. Returns `(N,)`, floating-point numbers.

@@ -201,7 +201,7 @@ def that_earns_most(sub, draw):
     ),
 )
 def at_the_edges(sub, draw):
-    "In a tie `threshold` takes the highest, and `math.inf` if no total is positive."
+    "In a tie `threshold` takes the highest, and it returns `math.inf` if no total is positive."
     high, low = 0.8 + draw.uniform(1, low=0, high=0.1).item(), 0.5 + draw.uniform(1, low=0, high=0.1).item()
     confidence = torch.tensor([low, high, low, high, low], dtype=torch.float64)
     right = torch.tensor([1.0, 1, 1, 1, 0], dtype=torch.float64)

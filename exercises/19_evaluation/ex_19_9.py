@@ -214,7 +214,7 @@ def of_a_benchmark(sub, draw):
     points=2,
     against="all 2^n outcomes",
     hints=(
-        "How many completions are right is a random number. Which values can it take, and how likely is each?",
+        "How many completions are right is a random number. Which values can it take, and how probable is each?",
         "Sum over c from 0 to n the binomial probability of c times the estimate for that c, and subtract the truth.",
     ),
 )

@@ -111,7 +111,7 @@ def central(p, values, power):
     ),
 )
 def bend_of_gold(sub, draw):
-    "`gold_bend` is the second derivative of the expected gold."
+    "`gold_bend` is the second derivative of the expected gold reward."
     ref, proxy, gold, strength = problem(draw)
     p = policy(ref, proxy, strength)
     centred = proxy - exact.expectation(p, proxy)
@@ -124,14 +124,14 @@ def bend_of_gold(sub, draw):
     expect(
         sub.gold_bend(ref, proxy, gold, strength),
         twice(lambda s: exact.expectation(policy(ref, proxy, s), gold), strength),
-        what="the second derivative of gold",
+        what="the second derivative of the expected gold reward",
         given={"ref": ref, "proxy": proxy, "gold": gold, "strength": strength},
         mistakes={
-            "gold is not centred": exact.expectation(p, gold * centred**2),
+            "the gold reward is not centred": exact.expectation(p, gold * centred**2),
             "a derivative is lost: this is λ times the covariance": strength * exact.expectation(p, gold * centred),
             "it is the third moment of the proxy alone; one factor must be the gold reward": central(p, proxy, 3),
             "this is the first derivative, a covariance": exact.expectation(p, gold * centred),
-            "gold is squared instead of the proxy": exact.expectation(p, gold_centred**2 * centred),
+            "the gold reward is squared instead of the proxy": exact.expectation(p, gold_centred**2 * centred),
             "only one of the two proxies is centred: the mean proxy also depends on λ": exact.expectation(
                 p, gold_centred * centred * proxy
             ),
@@ -139,7 +139,7 @@ def bend_of_gold(sub, draw):
             "only the mean of the product is differentiated: the two means also depend on λ": exact.expectation(
                 p, centred * gold * proxy
             ),
-            "the variance of the proxy multiplies the mean gold; it belongs inside the mean": exact.expectation(
+            "the variance of the proxy multiplies the mean gold reward; it belongs inside the mean": exact.expectation(
                 p, centred**2
             )
             * exact.expectation(p, gold),
@@ -169,7 +169,7 @@ def bend_of_kl(sub, draw):
         given={"ref": ref, "proxy": proxy, "strength": strength},
         mistakes={
             "the variance is taken to be constant": variance,
-            "the third moment is that of the proxy, not of the centred proxy": variance
+            "the third moment is of the proxy, not of the centred proxy": variance
             + strength * exact.expectation(p, proxy**3),
             "the change of the variance is measured at the reference": variance + strength * central(ref, proxy, 3),
             "only the derivative of the variance is there; the variance itself is missing": strength * skew,
@@ -213,12 +213,12 @@ def exchange(sub, draw):
         what="gold per nat",
         given={"ref": ref, "proxy": proxy, "gold": gold, "strength": strength},
         mistakes={
-            "this is gold per unit of strength": rate,
+            "this is gold reward per unit of strength": rate,
             "the quotient is upside down": nats / rate,
-            "this is gold per unit of proxy": strength * rate / nats,
+            "this is gold reward per unit of proxy": strength * rate / nats,
             "it is the total gain divided by the total KL, the mean rate from the reference policy": so_far,
             "the second derivatives are divided, not the first": bends,
-            "the variance of gold divides, where that of the proxy belongs": covariance
+            "it is divided by the variance of the gold reward; it must be the variance of the proxy": covariance
             / (strength * central(p, gold, 2)),
         },
     )
@@ -233,7 +233,7 @@ def exchange(sub, draw):
 
 # %% [mutant] gold not centred
 # caught by: bend_of_gold
-# says: gold is not centred
+# says: the gold reward is not centred
 def gold_bend(ref, proxy, gold, strength):
     p = torch.softmax(ref.log() + strength * proxy, -1)
     return (p * gold * (proxy - (p * proxy).sum()) ** 2).sum()

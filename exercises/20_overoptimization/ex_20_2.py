@@ -150,7 +150,7 @@ def the_fit(sub, draw):
         "beta",
         beta,
         {
-            "the sign is that of the coefficient of d²": -beta,
+            "this is the coefficient of d²; β has the opposite sign": -beta,
             "the factor 2 of a second derivative is in it": 2 * beta,
             "the gold reward is fitted, not its gain": raw[1],
             "the curve has an intercept of its own": free[1],

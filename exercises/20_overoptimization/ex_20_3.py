@@ -30,7 +30,7 @@ def standardised(scores, ref_scores):
 
 
 def careful_reward(scores, ref_scores, coef=None):
-    """The reward of each reply: the worst case if coef is None, else mean − coef · variance. Returns (B,)."""
+    """The reward of each completion: the worst case if coef is None, else mean − coef · variance. Returns (B,)."""
     members = standardised(scores, ref_scores)
     if coef is None:
         return members.amin(0)
@@ -122,7 +122,7 @@ def one_scale(sub, draw):
             "the scores are centred, not scaled": scores - mean,
             "the sample standard deviation is used, with divisor N − 1": (scores - mean)
             / ref_scores.std(-1, keepdim=True),
-            "the variance divides, not the standard deviation": (scores - mean)
+            "it is divided by the variance, not by the standard deviation": (scores - mean)
             / ref_scores.var(-1, correction=0, keepdim=True),
         },
     )

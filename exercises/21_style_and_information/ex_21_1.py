@@ -106,7 +106,7 @@ def crossed(sub, draw):
         sub.number("half"), crossing(share, m), what="`half`", tolerance=6e-4, reveal=False,
         mistakes={
             "the fraction is used as the odds": -math.log(share) / m,
-            "these are the log-odds, not divided by m": math.log((1 - share) / share),
+            "this is the log-odds, not divided by m": math.log((1 - share) / share),
             "one half is compared with the fraction, not odds with odds": math.log(0.5 / share) / m,
         },
     )  # fmt: skip
@@ -130,7 +130,7 @@ def cost(sub, draw):
             "this is the KL of the reference from the policy": float((ref * (ref / moved).log()).sum()),
             "only the lists are counted, but plain completions have become rarer": 0.5 * math.log(0.5 / share),
             "this is λ times the mean reward, without the normaliser": crossing(share, m) * m / 2,
-            "this is the slope, λ times the variance, and it must be integrated": crossing(share, m) * m * m / 4,
+            "this is the slope, λ times the variance, but it must be integrated": crossing(share, m) * m * m / 4,
         },
     )  # fmt: skip
 

@@ -101,7 +101,7 @@ def moments(draw, low, high):
         "What is the correlation of the gold reward with its own residual?",
         "The residual has the fraction 1 − ρ² of the gold reward's variance, and the covariance of the two equals the residual's variance.",
     ),
-    against="four replies, residual and correlation from the table",
+    against="four completions, residual and correlation from the table",
 )
 def after_the_cure(sub, draw):
     "`kept` is the fraction of the gain without the slope."
@@ -111,7 +111,7 @@ def after_the_cure(sub, draw):
         expect(
             sub.kept(*three), gained(gold, without_slope(gold, style)), what="`kept`", given={"gold_std, style_std, covariance": three}, tolerance=1e-8,
             mistakes={
-                "this is the fraction of the variance, and the gain is proportional to the correlation, its root": 1 - rho**2,
+                "this is the fraction of the variance, but the gain is proportional to the correlation, its root": 1 - rho**2,
                 "this is the correlation of gold reward and style": abs(rho),
                 "this is one minus the correlation with style, not the correlation with the residual": 1 - abs(rho),
             },
@@ -124,7 +124,7 @@ def after_the_cure(sub, draw):
         "Set the two correlations equal and square. The equation is quadratic in b, and you can guess one root: for which b is the biased reward equal to its own residual?",
         "At b = −c/σ_s² the biased reward *is* the residual. This is one root, and the product of the two roots gives the other. Which of them is positive, for c > 0 and for c < 0? And what does a negative denominator mean?",
     ),
-    against="bisection over the table of four replies",
+    against="bisection over the table of four completions",
 )
 def threshold_of_the_liking(sub, draw):
     "`worth_it` is the bias above which removing the slope gains more."
@@ -175,9 +175,9 @@ def not_all_the_way(sub, draw):
     expect(
         sub.best_slope(*three), best, what="`best_slope`", given={"gold_std, style_std, covariance": three}, tolerance=2e-4,
         mistakes={
-            "this is the correlation, and a slope is measured in gold reward per unit of style": three[2] / (three[0] * three[1]),
+            "this is the correlation, but a slope is measured in gold reward per unit of style": three[2] / (three[0] * three[1]),
             "this is the slope of style on the gold reward": three[2] / three[0] ** 2,
-            "the reward has no slope, but the gold reward has one": 0.0,
+            "this reward has no slope, but the gold reward has one": 0.0,
             "the sign is wrong": -best,
         },
     )  # fmt: skip

@@ -116,7 +116,7 @@ def _fitted(sub, scores, terms):
             "ties count as lost": best(lost, beside_one(terms)) * size,
             "ties count as won": best(won, beside_one(terms)) * size,
             "ties are left out": best(scores[decided], beside_one(terms)[decided]) * size,
-            "the columns are centred, and the intercept belongs to the mean difference": best(scores, centred) * size,
+            "the columns are centred, so the intercept belongs to the mean difference": best(scores, centred) * size,
             "a straight line was fitted to the scores": linear * size,
             "the weights belong to columns divided by their standard deviation": want * size,
             "there is no intercept": torch.cat([torch.zeros(1, dtype=torch.float64), best(scores, terms)]) * size,

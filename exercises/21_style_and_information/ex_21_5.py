@@ -106,7 +106,7 @@ def ask(sub, letter, said):
     hints=("Which model's win rate does the control leave unchanged, and why?", "If completions are equally long, there is nothing to control."),
 )  # fmt: skip
 def as_long(sub, draw):
-    "The model that is as long as the baseline is found."
+    "The model that is as long as the baseline is identified."
     ask(sub, "c", dict.fromkeys("abde", "its completions are as long as the baseline's"))
 
 
@@ -116,7 +116,7 @@ def as_long(sub, draw):
     hints=("Which model does the control raise, and which does it lower?", "A judge with a length bias underrates a short model; the control corrects this."),
 )  # fmt: skip
 def short(sub, draw):
-    "The short model is found."
+    "The short model is identified."
     ask(sub, "d", dict.fromkeys("abce", "its completions are shorter than the baseline's"))
 
 
@@ -126,7 +126,7 @@ def short(sub, draw):
     hints=("Three models are longer. To which of them do users prefer the baseline?", "Its length-controlled win rate equals the win rate by users: the control is right about it."),
 )  # fmt: skip
 def padding(sub, draw):
-    "The model that pads is found."
+    "The model that pads is identified."
     unliked = "users prefer the baseline to it"
     ask(sub, "a", {"b": unliked, "e": unliked, "c": "its completions are longer", "d": "its completions are longer"})
 
@@ -140,7 +140,7 @@ def padding(sub, draw):
     ),
 )
 def earned(sub, draw):
-    "The model whose judge values length as users do is found."
+    "The model whose judge values length as users do is identified."
     ask(
         sub, "b",
         {
@@ -159,7 +159,7 @@ def earned(sub, draw):
     ),
 )
 def overpaid(sub, draw):
-    "The model whose judge values length more than users do is found."
+    "The model whose judge values length more than users do is identified."
     ask(
         sub, "e",
         {

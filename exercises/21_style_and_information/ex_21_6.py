@@ -121,7 +121,7 @@ def ties(sub, draw):
     scores = torch.sigmoid(skill + liking * t)
     expect(
         sub.fit(scores, t), torch.tensor([skill, liking], dtype=torch.float64), what="`fit` of scores that are probabilities", given={"scores": scores, "t": t},
-        mistakes={"the slope is first, and the intercept should be": torch.tensor([liking, skill], dtype=torch.float64)},
+        mistakes={"the slope is first, but the intercept should be": torch.tensor([liking, skill], dtype=torch.float64)},
     )  # fmt: skip
     expect(
         sub.fit(torch.full_like(t, 0.5), t), torch.zeros(2, dtype=torch.float64), what="`fit` of ties only", given={"t": t},

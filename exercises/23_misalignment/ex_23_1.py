@@ -118,7 +118,7 @@ def two_answers(sub, draw):
     rounds=1,
     hints=(
         "Write the gradient as a function of the prior, and differentiate.",
-        "At the maximum the derivative of the posterior in the prior is 1. It is q0 q1 / P².",
+        "At the maximum the derivative of the posterior in the prior is 1. It is q0 q1 / P², where P is the probability of a harmful answer.",
     ),
 )
 def largest(sub, draw):
@@ -129,8 +129,8 @@ def largest(sub, draw):
     expect(
         sub.number("most"), want, what="`most`", tolerance=2e-5, reveal=False,
         mistakes={
-            "the variance of the author is largest there, and not the gradient": 0.5,
-            "the posterior is one half there, and not the gradient largest": q0 / (q0 + q1),
+            "the variance of the author is largest there, not the gradient": 0.5,
+            "the posterior is one half there, but the gradient is not largest": q0 / (q0 + q1),
             "it is one minus the answer": 1 - want,
         },
     )  # fmt: skip

@@ -69,8 +69,8 @@ def another_start(sub, draw):
             sub.trait_change(jacobian, student, teacher, trait, lr), want, what="`trait_change`", given={"student": student, "teacher": teacher, "lr": lr},
             mistakes={
                 "it is the change after a step *up* the KL": -want,
-                "the inputs are summed, and not averaged": want * inputs,
-                "the student's probabilities are missing; these derivatives are of logits, and not of log-probabilities": lr * direct(teacher) / inputs,
+                "the inputs are summed, not averaged": want * inputs,
+                "the student's probabilities are missing; these derivatives are of logits, not of log-probabilities": lr * direct(teacher) / inputs,
                 "the mean is over outcomes too": want / outcomes,
                 "the learning rate is missing": want / lr,
                 "it is the reverse KL": lr * direct(student * ((teacher / student).log() - (student * (teacher / student).log()).sum(-1, keepdim=True))) / inputs,
@@ -100,9 +100,9 @@ def defence(sub, draw):
             mistakes={
                 "a step that lowers the trait's loss is left as it is": step,
                 "a step that raises the trait's loss is changed too": projected,
-                "the component is divided by the length of the gradient, and not by its square": (step - (step @ trait) / trait.norm() * trait) if falls else step,
+                "the component is divided by the length of the gradient; it must be the squared length": (step - (step @ trait) / trait.norm() * trait) if falls else step,
                 "the component is not divided by the squared length of the gradient": (step - (step @ trait) * trait) if falls else step,
-                "the component is reversed, and not removed": (2 * projected - step) if falls else step,
+                "the component is reversed, not removed": (2 * projected - step) if falls else step,
                 "the whole step is dropped": torch.zeros(4, dtype=torch.float64) if falls else step,
             },
         )  # fmt: skip
@@ -124,7 +124,7 @@ def trait_change(jacobian, student, teacher, trait_gradient, lr):
 
 # %% [mutant] a sum over inputs
 # caught by: another_start
-# says: summed, and not averaged
+# says: summed, not averaged
 def trait_change(jacobian, student, teacher, trait_gradient, lr):
     return lr * (torch.einsum("ny,nyp->p", teacher - student, jacobian) @ trait_gradient)
 

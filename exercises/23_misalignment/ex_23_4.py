@@ -1,5 +1,5 @@
 # ---
-# title: A direction on questions that did not make it
+# title: A direction, tested on held-out questions
 # kind: implement
 # minutes: 20
 # ---

@@ -73,7 +73,7 @@ def weights(student, fine=0.7, **other):
 @test(
     points=1,
     rounds=1,
-    hints=("Which weight has each of the three kinds?", "Multiply the initial probability by e to the reward minus the mean fine, over β. Then normalise."),
+    hints=("Which weight has each of the three kinds?", "Multiply the initial probability by e^{(reward − mean fine)/β}. Then normalise."),
 )  # fmt: skip
 def at_the_fine(sub, draw):
     "`cheating` is the probability of both cheats at a fine of 0.7."
@@ -117,7 +117,7 @@ def on_the_dashboard(sub, draw):
     rounds=1,
     hints=(
         "Which β makes silent cheats one tenth of honest work without any fine?",
-        "Without a fine the odds are silent/honest · e^{g/β}. Set them to 1/10 and solve for β.",
+        "Without a fine the odds are silent/honest · e^{g/β}, where g is the reward of a cheat minus the mean reward of honest work. Set them to 1/10 and solve for β.",
     ),
 )
 def without_a_fine(sub, draw):
@@ -128,9 +128,9 @@ def without_a_fine(sub, draw):
     expect(
         sub.number("needed"), want, what="`needed`", tolerance=5e-4, reveal=False,
         mistakes={
-            "the odds are set to 1, and not to 1/10": gain / math.log(honest / silent),
+            "the odds are set to 1, not to 1/10": gain / math.log(honest / silent),
             "the tenth is a fraction of all completions, or honest work has its initial probability without the spoken cheats; the question is about the ratio to honest completions": gain / math.log(honest / (9 * silent)),
-            "honest work's own reward is the gain; the gain is what a cheat earns more": passes / math.log(0.1 * honest / silent),
+            "the gain is set to the mean reward of honest work; it is the reward of a cheat minus this mean": passes / math.log(0.1 * honest / silent),
             "the tenth multiplies the wrong side": gain / math.log(10 * honest / silent),
             "it is 1/β": 1 / want,
         },

@@ -11,7 +11,7 @@
 # * `thought_0`, `thought`: completions that the thought monitor flags; `action_0`, `action`: the same for the action monitor;
 # * `fined`: the number of the monitors whose flags cost a fine in training: 0 none, 1 the thought monitor alone, 2 both.
 #
-# In all rows a policy may have found a cheat that **neither** monitor recognises, if both were in the reward; a monitor that was not in the reward works as before. Rounding and sampling move each percentage by up to 2 points. What do you conclude? `team_1`, `team_2`, `team_3`, `team_4` and `team_5` are letters, each used once.
+# If both monitors were in the reward, the policy may have found a cheat that **neither** recognises. A monitor that was not in the reward works as before. Rounding and sampling move each percentage by up to 2 points. What do you conclude? `team_1`, `team_2`, `team_3`, `team_4` and `team_5` are letters, each used once.
 #
 # (a) The model cheated before training, and stopped.\
 # (b) The model cheats as a rule, and hides it.\

@@ -139,11 +139,11 @@ def values_of_the_root(sub, draw):
 
 @test(
     points=2,
-    hints=("When does the honest debater win although the leaf speaks against it?", "If the judge misreads a wrong leaf, the honest debater wins: with probability η."),
+    hints=("When does the honest debater win although the leaf contradicts its claim?", "If the judge misreads a wrong leaf, the honest debater wins: with probability `misread`."),
     against="leaf by leaf",
 )  # fmt: skip
 def the_judge(sub, draw):
-    "`read` is the honest debater's chance at each leaf."
+    "`read` is the probability at each leaf that the honest debater wins."
     leaves = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]])[:, draw.permutation(4)].double()
     truth = torch.tensor([1.0, 0.0], dtype=torch.float64)
     for eta in ([0.1, 0.2, 0.3][draw.integer(0, 2)], 0.7):
@@ -156,8 +156,8 @@ def the_judge(sub, draw):
             sub.read(leaves, truth, eta), want, what="`read`", given={"leaves": leaves, "truth": truth, "misread": eta},
             mistakes={
                 "a misread leaf always counts against the honest debater": right * (1 - eta),
-                "it is the chance of the liar": 1 - want,
-                "it is the chance that a leaf is read as 1": torch.where(leaves == 1, 1 - eta, eta),
+                "it is the probability that the liar wins": 1 - want,
+                "it is the probability that a leaf is read as 1": torch.where(leaves == 1, 1 - eta, eta),
                 "the judge's errors are missing": right,
             },
         )  # fmt: skip
