@@ -13,7 +13,7 @@ from minirlhf.core.equation import equation
     source='First-order expansion; as a kernel, Jacot, Gabriel and Hongler (2018), "Neural tangent kernel".',
 )
 def first_order_change(trained: Tensor, measured: Tensor, learning_rate: float) -> Tensor:
-    """Return the first-order change of a measured quantity after one gradient step, {eq}`eq:gradient-kernel`.
+    """Return the first-order change of a measured quantity after one gradient step.
 
     Args:
         trained: gradient ``(..., P)`` of the log-likelihood, or of the objective, that the step ascends.
@@ -28,7 +28,7 @@ def first_order_change(trained: Tensor, measured: Tensor, learning_rate: float) 
 
 @equation("eq:author-gradient", source="Own derivation, from Bayes' rule.")
 def author_gradient(careless: Tensor, harmful: Tensor) -> Tensor:
-    """Return d log P(harmful answer) / d s, where s is the log-odds of a careless author, {eq}`eq:author-gradient`.
+    """Return d log P(harmful answer) / d s, where s is the log-odds of a careless author.
 
     Args:
         careless: probability ``(...)`` of a careless author.
@@ -46,7 +46,7 @@ def author_spread(
     careless: Tensor, here: Tensor, elsewhere: Tensor, learning_rate: float, careless_read: Tensor | None = None
 ) -> Tensor:
     """Return the first-order change of P(harmful answer) in another domain after one step on an answer here, if only
-    the log-odds of a careless author are trained, {eq}`eq:author-spread`.
+    the log-odds of a careless author are trained.
 
     Args:
         careless: probability ``(...)`` of a careless author under the header of training.
@@ -62,8 +62,7 @@ def author_spread(
 
 @equation("eq:imitation-step", source='Own derivation; the theorem is by Cloud et al. (2025), "Subliminal learning".')
 def imitation_step(jacobian: Tensor, probs: Tensor, teacher_step: Tensor) -> Tensor:
-    """Return the student's gradient step, per unit of learning rate, on a teacher that is one small step away,
-    {eq}`eq:imitation-step`.
+    """Return the student's gradient step, per unit of learning rate, on a teacher that is one small step away.
 
     Args:
         jacobian: derivatives ``(N, Y, P)`` of the log-probabilities of ``Y`` outcomes of ``N`` inputs.
@@ -83,7 +82,7 @@ def imitation_step(jacobian: Tensor, probs: Tensor, teacher_step: Tensor) -> Ten
 )
 def trait_change(jacobian: Tensor, probs: Tensor, trait_gradient: Tensor, learning_rate: float) -> Tensor:
     """Return the first-order change of the trait's loss when the student imitates a teacher that took one step of size
-    1 down that loss, {eq}`eq:trait-change`; it is never positive.
+    1 down that loss; it is never positive.
 
     Args:
         jacobian, probs: as for :func:`imitation_step`.
@@ -96,7 +95,7 @@ def trait_change(jacobian: Tensor, probs: Tensor, trait_gradient: Tensor, learni
 
 @equation("eq:vanishing-signal", source="Chain rule through the log-odds.")
 def trained_signal(probs: Tensor, derivative: Tensor) -> Tensor:
-    """Return the norm of the gradient of the log-likelihood of a right answer, {eq}`eq:vanishing-signal`.
+    """Return the norm of the gradient of the log-likelihood of a right answer.
 
     Args:
         probs: probability ``(...)`` of the answer.
@@ -107,8 +106,7 @@ def trained_signal(probs: Tensor, derivative: Tensor) -> Tensor:
 
 @equation("eq:reward-signal", source="Chain rule through the log-odds.")
 def reward_signal(probs: Tensor, derivative: Tensor) -> Tensor:
-    """Return the norm of the gradient of the expected reward, if only one answer is rewarded, with 1,
-    {eq}`eq:reward-signal`; arguments as for :func:`trained_signal`."""
+    """Return the norm of the gradient of the expected reward, if only one answer is rewarded, with 1; arguments as for :func:`trained_signal`."""
     return probs * (1 - probs) * derivative.norm(dim=-1)
 
 
@@ -120,7 +118,7 @@ def trait_direction(with_trait: Tensor, without: Tensor) -> Tensor:
 @equation("eq:steering", source='Linear read-out; adding the direction is from Chen et al. (2025), "Persona vectors".')
 def steered_log_odds(log_odds: Tensor, readout: Tensor, direction: Tensor, strength: float) -> Tensor:
     """Return the log-odds of two answers after ``strength`` times a direction was added to the last state, if the
-    read-out is linear, {eq}`eq:steering`.
+    read-out is linear.
 
     Args:
         log_odds: log-odds ``(...)`` before.
@@ -133,7 +131,7 @@ def steered_log_odds(log_odds: Tensor, readout: Tensor, direction: Tensor, stren
 
 @equation("eq:set-component", source="Orthogonal projection onto a plane.")
 def set_component(states: Tensor, direction: Tensor, target: float) -> Tensor:
-    """Return the states with their component along a direction set to ``target``, {eq}`eq:set-component`,
+    """Return the states with their component along a direction set to ``target``,
     ``(..., H) -> (..., H)``."""
     unit = direction / direction.norm()
     return states - ((states @ unit) - target)[..., None] * unit
