@@ -299,7 +299,7 @@ def _learned_spans(
     """Return the rendered conversation, and for each assistant turn from ``first_turn`` on its learned spans in it."""
     text, marked = rendering.render(tokenizer, messages)
     turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant"]
-    if is_marked(tokenizer):
+    if rendering.is_verbatim(messages) or is_marked(tokenizer):
         found = _by_turn(tokenizer, messages, turns, text, marked)
         return text, {turn: spans for turn, spans in found.items() if turn >= first_turn}
     return text, {turn: [_span_of(tokenizer, messages, turn, text)] for turn in turns if turn >= first_turn}

@@ -21,8 +21,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from minirlhf.core.errors import UserError, unknown
+from minirlhf.data import layouts, trees
+from minirlhf.data.layouts import RowLayout
 from minirlhf.data.messages import is_empty, kind, learned_part, read_messages, read_turns, require_text, said, wrong
+from minirlhf.data.readers import Rows
 from minirlhf.data.records import (
+    VERBATIM,
     Comparison,
     Conversation,
     Example,
@@ -42,14 +46,46 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: its name, the fields that detect it, the parser of a row, the optional fields, and which of the fields
-    that detect it may be null in a row."""
+    """A format.
+
+    Attributes:
+        name: for ``--format``.
+        fields: the fields that detect it, also one of an object or of the objects in a list (``answers.rank``); those in
+            ``nullable`` may be null in a row.
+        parse: the parser of a row.
+        optional: further fields that are read.
+        layout: how a row is rewritten before it is parsed; the parser reads the fields that the layout writes.
+        gather: what brings together rows that belong together, before any of them is parsed.
+        templated: whether a chat template writes the rows.
+    """
 
     name: str
     fields: tuple[str, ...]
     parse: Callable[[Row], Example]
     optional: tuple[str, ...] = ()
     nullable: tuple[str, ...] = ()
+    layout: RowLayout | None = None
+    gather: Callable[[Rows], Rows] | None = None
+    templated: bool = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields of a row without those inside of objects."""
+        return tuple(field.partition(".")[0] for field in self.fields)
+
+    @property
+    def example(self) -> str:
+        """An example of a row, and what is said about it."""
+        return self.layout.example if self.layout else self.parse.__doc__ or ""
+
+    def rewritten(self, row: Row) -> Row:
+        """Return the row in the fields that the parser reads.
+
+        Raises:
+            UserError: a field holds something else.
+            InvalidRecordError: nothing can be learned from the row.
+        """
+        return row if self.layout is None else self.layout.rewrite(row)
 
 
 # -- the parsers ------------------------------------------------------------------------------------------------------
@@ -214,9 +250,7 @@ def parse_ranking(row: Row) -> Ranking:
     With ``scores`` (the higher the better) or ``ranks`` (1 is the best) the order is free; equal values are ties.
     """
     prompt = _prompt(row)
-    responses = _list(row, "responses")
-    fields = {f"responses[{i}]": response for i, response in enumerate(responses)}
-    completions = [_without(prompt, _reply(fields, field, row["prompt"])) for field in fields]
+    completions = _responses(row, prompt)
     scores, ranks = (_numbers(row, field, len(completions)) for field in ("scores", "ranks"))
     if scores and ranks:
         message = "fields 'scores' and 'ranks' are both there; expected one of them"
@@ -225,6 +259,28 @@ def parse_ranking(row: Row) -> Ranking:
         return _rank(prompt, completions, scores, keep_scores=True, alone=True)
     order = ranks or [float(i) for i in range(len(completions))]
     return _rank(prompt, completions, [-rank for rank in order], keep_scores=False)
+
+
+def parse_thread(row: Row) -> Ranking:
+    """``{"message_id": "...", "parent_id": "...", "role": "prompter", "text": "...", "rank": 0}`` (OpenAssistant).
+
+    The messages of a tree, one in each row, or whole trees (``{"message_tree_id": ..., "prompt": {..., "replies":
+    [...]}}``): the replies to each question are ranked, 0 is the best. Deleted messages, and all below them, are dropped.
+    A question with one reply is for ``train sft`` only.
+    """
+    trees.require_usable(row)
+    prompt = _prompt(row)
+    completions = _responses(row, prompt)
+    ranks = _numbers(row, "ranks", len(completions)) or [0.0] * len(completions)
+    return _rank(prompt, completions, [-rank for rank in ranks], keep_scores=False, alone=True)
+
+
+def parse_text(row: Row) -> Conversation:
+    """``{"text": "..."}``: a text for ``train sft``, learned whole, as it is.
+
+    No chat template is written around it, and the end-of-sequence token follows it. Marks of turns in it are text.
+    """
+    return Conversation([{"role": "assistant", "content": _text(row, "text"), VERBATIM: True}])
 
 
 def parse_ultrafeedback(row: Row) -> Ranking:
@@ -405,10 +461,23 @@ MAY_BE_ANSWERED = ("user", "tool")
 #: The optional fields of a pair.
 BESIDE_A_PAIR = ("margin", "score_chosen", "score_rejected", "subset")
 
+#: The fields of a message in a tree that are read, and those that :func:`~minirlhf.data.trees.threads` adds.
+IN_A_TREE = ("rank", "deleted", "lang", "message_tree_id", "prompt", "responses", "ranks")
+
+
+def _as(name: str, fields: str, parse: Callable[[Row], Example], layout: RowLayout, *optional: str) -> Format:
+    """Return the format of a layout whose fields stand in one text."""
+    return Format(name, tuple(fields.split()), parse, optional, layout=layout)
+
+
 #: From the most specific to the least specific: the first format whose fields are all present is used.
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
+        Format("oasst", ("message_id", "parent_id", "role", "text"), parse_thread, IN_A_TREE, ("parent_id",),
+               gather=trees.threads),
+        Format("oasst-trees", ("message_tree_id", "prompt"), parse_thread, ("message_id", "role", "text", *IN_A_TREE),
+               nullable=("prompt",), gather=trees.threads_of_trees),
         Format(
             "preference",
             ("prompt", "chosen", "rejected"),
@@ -416,7 +485,31 @@ FORMATS: dict[str, Format] = {
             BESIDE_A_PAIR,
         ),
         Format("sharegpt-preference", ("conversations", "chosen", "rejected"), parse_preference_turns, BESIDE_A_PAIR),
+        _as("question-preference", "question chosen rejected", parse_preference, layouts.QUESTION_PAIR, *BESIDE_A_PAIR),
+        _as("alpaca-preference", "instruction chosen rejected", parse_preference, layouts.ALPACA_PAIR, "input"),
+        _as("input-preference", "input chosen rejected", parse_preference, layouts.INPUT_PAIR, *BESIDE_A_PAIR),
         Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, BESIDE_A_PAIR),
+        _as("shp", "history human_ref_A human_ref_B labels", parse_preference, layouts.SHP),
+        _as("safe-rlhf", "prompt response_0 response_1 better_response_id", parse_preference, layouts.SAFE_RLHF),
+        _as("safe-rlhf-safer", "prompt response_0 response_1 safer_response_id", parse_preference, layouts.SAFE_RLHF_SAFER),
+        _as("helpsteer2-preference", "prompt response_1 response_2 preference_strength", parse_preference,
+            layouts.HELPSTEER2_PREFERENCE),
+        _as("helpsteer3", "context response1 response2 overall_preference", parse_preference, layouts.HELPSTEER3),
+        _as("arena", "conversation_a conversation_b winner", parse_transcripts, layouts.ARENA),
+        _as("arena-texts", "prompt response_a response_b winner_model_a winner_model_b winner_tie", parse_transcripts,
+            layouts.ARENA_TEXTS),
+        _as("a-or-b", "prompt response_a response_b winner", parse_preference, layouts.A_OR_B),
+        _as("summaries", "info summaries choice", parse_preference, layouts.SUMMARIES),
+        _as("webgpt", "question answer_0 answer_1 score_0 score_1", parse_preference, layouts.WEBGPT),
+        _as("summary", "info summary.axes", parse_rated, layouts.SUMMARY),
+        _as("helpsteer", "prompt response helpfulness", parse_rated, layouts.HELPSTEER),
+        _as("safety", "prompt response is_safe", parse_judgement, layouts.SAFETY),
+        _as("alpaca-kto", "instruction output kto_tag", parse_judgement, layouts.ALPACA_TAG, "input"),
+        _as("sharegpt-kto", "conversations kto_tag", parse_judged_turns, layouts.TURNS_TAG),
+        _as("nectar", "prompt answers.rank", parse_ranking, layouts.NECTAR),
+        _as("stack-exchange", "question answers.pm_score", parse_ranking, layouts.STACK_EXCHANGE),
+        _as("xlam", "query answers tools", parse_messages, layouts.XLAM),
+        _as("bfcl", "question function", parse_problem, layouts.BFCL),
         Format("stepwise", ("prompt", "completions", "labels"), parse_steps),
         Format("kto", ("prompt", "completion", "label"), parse_judgement),
         Format("rated", ("prompt", "completion", "rating"), parse_rated),
@@ -431,14 +524,20 @@ FORMATS: dict[str, Format] = {
         Format("kto-sharegpt", ("conversations", "label"), parse_judged_turns, nullable=("label",)),
         Format("messages", ("messages",), parse_messages),
         Format("sharegpt", ("conversations",), parse_sharegpt),
+        _as("conversation", "conversation", parse_sharegpt, layouts.CONVERSATION),
         Format("alpaca", ("instruction", "output"), parse_alpaca, ("input", "history")),
+        _as("dolly", "instruction context response", parse_alpaca, layouts.DOLLY),
+        _as("orca", "system_prompt question response", parse_prompt_completion, layouts.ORCA),
         Format("mmlu", ("question", "choices", "answer"), parse_mmlu),
+        _as("arc", "question choices answerKey", parse_mmlu, layouts.ARC),
+        _as("hellaswag", "ctx endings label", parse_mmlu, layouts.HELLASWAG),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
         Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
         Format("verl", ("prompt", "reward_model"), parse_verl, ("data_source", "ability", "extra_info")),
         Format("problem", ("prompt",), parse_problem, (*ANSWERS, "solution")),
+        Format("text", ("text",), parse_text, templated=False),
     )
-}
+}  # fmt: skip
 
 
 def renamed(row: Any, fields: Mapping[str, str], *, required: bool = False) -> Any:
@@ -471,23 +570,26 @@ def get(name: str) -> Format:
 
 
 def detect(found: Iterable[str]) -> Format:
-    """Return the format of data with these fields; if none matches, a ``UserError`` lists the fields of each format."""
+    """Return the format of data with these fields; if none matches, a ``UserError`` names the nearest formats."""
     names = set(found)
     for form in FORMATS.values():
         if names.issuperset(form.fields):
             return form
-    needs = "; ".join(f"{form.name}: {', '.join(form.fields)}" for form in FORMATS.values())
-    corrections = _misspelt(names)
+    present = {name for name in names if "." not in str(name)}
+    corrections = _misspelt(present)
+    shared = lambda form: len({*present, *corrections.values()} & {*form.columns}) / len(form.columns)
+    near = [form for form in sorted(FORMATS.values(), key=shared, reverse=True) if shared(form)][:3]
+    needs = "; ".join(f"{form.name}: {', '.join(form.fields)}" for form in near)
     raise UserError(
-        f"unknown format: found the fields {', '.join(sorted(map(str, names))) or '(none)'}; name them by --prompt-field "
-        f"and kin, or use a known format: {needs}"
+        f"unknown format: found the fields {', '.join(sorted(map(str, present))) or '(none)'}; name them by --prompt-field "
+        f"and kin, or use a known format ({f'the nearest: {needs}; ' if near else ''}minirlhf data formats lists all)"
         + (
             f"; did you mean {' and '.join(f'{right!r} instead of {name!r}' for name, right in corrections.items())}?"
             if corrections
             else ""
         ),
         argument="format",
-        value=sorted(map(str, names)),
+        value=sorted(map(str, present)),
         expected=corrections or list(FORMATS),
         problem="unknown",
     )
@@ -495,7 +597,7 @@ def detect(found: Iterable[str]) -> Format:
 
 def _misspelt(names: Iterable[str]) -> dict[str, str]:
     """Return the known field for each name that is nearly equal to it: ``{"Answers": "answer"}``."""
-    known = sorted({field for form in FORMATS.values() for field in form.fields})
+    known = sorted({field for form in FORMATS.values() for field in form.columns})
     matches = {
         name: difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.75) for name in sorted(map(str, names))
     }
@@ -716,6 +818,11 @@ def _list(row: Row, field: str, items: str = "replies") -> list[Any]:
     if not isinstance(row[field], list):
         raise wrong(field, row[field], f"a list of {items}", expected="list")
     return row[field]
+
+
+def _responses(row: Row, prompt: list[Message]) -> list[Reply]:
+    fields = {f"responses[{i}]": response for i, response in enumerate(_list(row, "responses"))}
+    return [_without(prompt, _reply(fields, field, row["prompt"])) for field in fields]
 
 
 def _numbers(row: Row, field: str, count: int) -> list[float]:

@@ -100,10 +100,17 @@ class Records:
             notes.append(
                 f"{negative} of {len(margins)} margins are negative: the rejected completion has the higher score"
             )
-        single = sum(isinstance(e, Ranking) and len(e.tiers) == 1 for e in self.examples)
-        if single:
-            only = "only train reward --loss regression learns from them"
-            notes.append(f"{single} of {len(self)} rows have one reply with a score: {only}")
+        for scored, what, only in (
+            (True, "with a score", "train reward --loss regression"),
+            (False, "to compare", "train sft"),
+        ):
+            alone = [e for e in self.examples if isinstance(e, Ranking) and len(e.tiers) == 1]
+            if single := sum((e.scores is not None) is scored for e in alone):
+                notes.append(f"{single} of {len(self)} rows have one reply {what}: only {only} learns from them")
+        spoken = Counter(str(e.columns["lang"]) for e in self.examples if e.columns.get("lang"))
+        if len(spoken) > 1:
+            counted = ", ".join(f"{name} {count}" for name, count in spoken.most_common(8))
+            notes.append(f"the rows are in {len(spoken)} languages (field lang: {counted}), and all of them are read")
         if len(labels) == 1:
             notes.append(f"every label is {labels.pop()}: there is nothing to tell apart")
         steps = {label for e in self.examples if isinstance(e, StepLabeledCompletion) for label in e.labels}
@@ -134,9 +141,15 @@ class Records:
             )
         laid_out = [mark[0] for e in self.examples if (mark := transcripts.MARKS.search(_whole_prompt(e)))]
         if len(laid_out) > 0.05 * len(self):
+            plain = not formats.FORMATS[self.format].templated
+            what, so = (
+                ("texts", "all of it is learned, the user's turns too; expected messages to learn the completions only")
+                if plain
+                else ("prompts", "the chat template writes its own turns around them")
+            )
+            shown = laid_out[0].strip()[:40]
             notes.append(
-                f"{len(laid_out)} of {len(self)} prompts hold marks of turns ({laid_out[0].strip()[:40]!r}), which stay as "
-                "text: the chat template writes its own turns around them"
+                f"{len(laid_out)} of {len(self)} {what} hold marks of turns ({shown!r}), which stay as text: {so}"
             )
         return [f"{self.source}: {note}" for note in notes]
 
@@ -277,8 +290,9 @@ class Scan:
         first = [renamed for _, row in head if isinstance(renamed := formats.renamed(row, self.fields), Mapping)]
         self.repeated = transcripts.repeats_prompt(first)
         # Not of the first row alone: a field may be null there.
-        self._names = {name for row in first for name, value in _present(row).items() if value is not None}
-        for where, row in rows:
+        self._names = {name for row in first for name in _names(row)}
+        form = self._detected()
+        for where, row in rows if form is None or form.gather is None else form.gather(rows):
             try:
                 yield where, self._read(row)
             except InvalidRecordError as reason:
@@ -287,20 +301,32 @@ class Scan:
                 message = f"{where}: {one_line(problem)}"
                 yield where, UserError.about(message, problem, file=where.file, line=where.line)
 
+    def _detected(self) -> Format | None:
+        """Return the format; None if it is unknown, which the first row will report."""
+        try:
+            return self.form or formats.detect(self._names)
+        except UserError:
+            return None
+
     def _read(self, found: object) -> Example:
         if not isinstance(found, dict):
             raise UserError(f"expected an object with named fields, found {str(found)[:40]!r}", expected="object")
         row: Row = formats.renamed(found, self.fields, required=True)
-        row = {name: unpacked(value) if name in MESSAGE_FIELDS else value for name, value in _present(row).items()}
+        row = _unpacked(_present(row))
         if self.form is None:
             self.form = formats.detect(self._names)
         row = transcripts.without_prompt(row) if self.repeated else row
-        known = (*self.form.fields, *self.form.optional, *FOR_TEMPLATE, *formats.ANSWERS, "system")
+        beside = (*FOR_TEMPLATE, *formats.ANSWERS, "system") if self.form.templated else ()
+        known = (*self.form.columns, *self.form.optional, *beside)
         self.ignored.update(
             dict.fromkeys(str(name) for name in row if name not in (*known, self.cluster, self.choices))
         )
         self.ignored.update(dict.fromkeys(_ignored_in_messages(row, known)))
-        example = _with_template_inputs(_with_system(_parse(row, self.form), row), row)
+        _require_fields(row, self.form)
+        rewritten = _unpacked(self.form.rewritten(row))
+        example = replace(self.form.parse(rewritten), columns=dict(row))
+        if self.form.templated:
+            example = _with_template_inputs(_with_system(example, rewritten), rewritten)
         example = example if self.cluster is None else _in_cluster(example, row, self.cluster)
         return example if self.choices is None else _with_choices(example, row, self.choices)
 
@@ -314,6 +340,21 @@ MESSAGE_FIELDS = ("messages", "conversations", "prompt", *transcripts.COMPLETION
 def _present(row: Row) -> dict[str, Any]:
     """Return the row with None in place of NaN, which is how pandas writes a missing value."""
     return {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
+
+
+def _names(row: Row) -> Iterator[str]:
+    """Yield the names of the fields that are not null, and of those in an object or in the first object of a list."""
+    for name, value in _present(row).items():
+        if value is not None:
+            yield name
+        inner = value[0] if isinstance(value, list) and value else value
+        if isinstance(inner, Mapping):
+            yield from (f"{name}.{key}" for key in inner)
+
+
+def _unpacked(row: Row) -> dict[str, Any]:
+    """Return the row with the messages that stand in a text as messages."""
+    return {name: unpacked(value) if name in MESSAGE_FIELDS else value for name, value in row.items()}
 
 
 def _peeked(rows: Iterator[R]) -> tuple[list[R], Iterator[R]]:
@@ -469,8 +510,8 @@ def _with_template_inputs(example: Example, row: Row) -> Example:
     return replace(example, prompt=[{**first, **inputs}, *rest])
 
 
-def _parse(row: Row, form: Format) -> Example:
-    missing = [field for field in form.fields if row.get(field) is None and field not in form.nullable]
+def _require_fields(row: Row, form: Format) -> None:
+    missing = [field for field in form.columns if row.get(field) is None and field not in form.nullable]
     if missing:
         present = ", ".join(name for name in row if row[name] is not None)
         raise UserError(
@@ -480,7 +521,6 @@ def _parse(row: Row, form: Format) -> Example:
             expected=form.name,
             problem="missing",
         )
-    return replace(form.parse(row), columns=dict(row))
 
 
 # -- conversions to another record type: a list, or None if the conversion makes no sense -----------------------------

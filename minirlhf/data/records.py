@@ -15,6 +15,8 @@ from minirlhf.core.errors import Facts
 #: "function": {"name": ..., "arguments": {...}}}``. The first turn may carry what the chat template gets for the whole
 #: conversation: ``tools``, the descriptions of the functions, and ``chat_template_kwargs``.
 Message: TypeAlias = dict[str, Any]
+#: The field of a message, true, whose content is the whole text: no chat template is written around it.
+VERBATIM = "verbatim"
 ROLES = ("system", "user", "assistant", "tool")
 Reply: TypeAlias = list[Message]
 

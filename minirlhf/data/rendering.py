@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from minirlhf.core.errors import UserError
-from minirlhf.data.records import Message, call_texts, thought_and_answer
+from minirlhf.data.records import VERBATIM, Message, call_texts, thought_and_answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -50,12 +50,17 @@ def render(
 ) -> tuple[str, list[tuple[int, int]]]:
     """Return the text, and the spans inside ``{% generation %}`` (none if the template has no such marks).
 
+    A message that is :data:`~minirlhf.data.records.VERBATIM` is the whole text, which is also its span.
+
     Raises:
         UserError: there is no template, it refuses the messages, fails on them, or writes none of the tools given.
     """
     from jinja2 import TemplateError
 
     messages = list(messages)
+    if is_verbatim(messages):
+        text = _plain(tokenizer, messages[0]["content"])
+        return text, [(0, len(text))]
     if not tokenizer.chat_template:
         raise UserError(
             f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set tokenizer.chat_template, for instance "
@@ -95,6 +100,25 @@ def render(
         ) from problem
     _require_tools(text, tools or ())
     return text, spans
+
+
+def is_verbatim(messages: Sequence[Message]) -> bool:
+    """Return whether the messages are a single text that no chat template writes."""
+    return len(messages) == 1 and bool(messages[0].get(VERBATIM))
+
+
+def beginning(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the ids of the tokens that the tokenizer, called plainly, puts in front of a text: often one, or none."""
+    plain, bare = (list(tokenizer("a", add_special_tokens=special)["input_ids"]) for special in (True, False))
+    starts = (i for i in range(len(plain) - len(bare) + 1) if plain[i : i + len(bare)] == bare)
+    return plain[: next(starts, 0)]
+
+
+def _plain(tokenizer: PreTrainedTokenizerBase, content: str) -> str:
+    """Return a text with the tokens that begin and end a text, unless it has them already."""
+    before = "".join(str(token) for token in tokenizer.convert_ids_to_tokens(beginning(tokenizer)))
+    after = str(tokenizer.eos_token or "")
+    return ("" if content.startswith(before) else before) + content + ("" if content.endswith(after) else after)
 
 
 def template_of(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Any] | None = None) -> str:

@@ -16,7 +16,7 @@ _LINE_TURN = re.compile(r"(?:\A|\n)(Human|Assistant):")
 
 #: Marks of turns in a text that a chat template has already rendered, or that is written as a dialogue of another form.
 MARKS = re.compile(
-    r"<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|\[INST\]|<\|(?:user|assistant)\|>|<｜(?:User|Assistant)｜>"
+    r"<\|im_start\|>|<extra_id_1>|<\|start_header_id\|>|<start_of_turn>|\[INST\]|<\|(?:user|assistant)\|>|<｜(?:User|Assistant)｜>"
     r"|^### ?(?:Instruction|Response|Human|User|Assistant)\b|\A\s*(?:User|USER|Human|Q): .*\n+(?:Assistant|ASSISTANT|AI|A):\s*\Z",
     re.MULTILINE | re.DOTALL,
 )

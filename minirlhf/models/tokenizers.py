@@ -213,13 +213,6 @@ def find_unknown_tokens(
     return found
 
 
-def beginning(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the ids of the tokens that the tokenizer, called plainly, puts in front of a text: often one, or none."""
-    plain, bare = (list(tokenizer("a", add_special_tokens=special)["input_ids"]) for special in (True, False))
-    starts = (i for i in range(len(plain) - len(bare) + 1) if plain[i : i + len(bare)] == bare)
-    return plain[: next(starts, 0)]
-
-
 def write_beginning(tokenizer: PreTrainedTokenizerBase) -> str:
     """Make the chat template write the tokens that the tokenizer, called plainly, puts in front of a text, in place.
 
@@ -230,7 +223,7 @@ def write_beginning(tokenizer: PreTrainedTokenizerBase) -> str:
     Returns:
         The text that was added; empty if nothing was.
     """
-    ids = beginning(tokenizer)
+    ids = rendering.beginning(tokenizer)
     if not ids or not tokenizer.chat_template or _begins(tokenizer, ids):
         return ""
     tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
@@ -289,7 +282,7 @@ def _begins(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> bool:
 
 def describe_template(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return what was added to a tokenizer from elsewhere: a chat template, a padding token, tokens at the beginning."""
-    start = "".join(str(token) for token in tokenizer.convert_ids_to_tokens(beginning(tokenizer)))
+    start = "".join(str(token) for token in tokenizer.convert_ids_to_tokens(rendering.beginning(tokenizer)))
     template = tokenizer.chat_template
     named = isinstance(template, str) and template.endswith(chat.TRANSCRIPT)
     parts = ["chat template TRANSCRIPT ('User: ...', 'Assistant: ...')"] if named else []

@@ -185,7 +185,7 @@ def _biases(args: argparse.Namespace) -> int:
 
 
 def _doc(form: formats.Format) -> str:
-    first, _, rest = (form.parse.__doc__ or "").partition("\n")
+    first, _, rest = form.example.partition("\n")
     return f"{first}\n{textwrap.dedent(rest)}".strip().replace("``", "")
 
 

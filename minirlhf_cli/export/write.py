@@ -18,6 +18,7 @@ from minirlhf.data.examples import of_last_completion
 from minirlhf.data.loaders import Records
 from minirlhf.data.messages import FOR_TEMPLATE
 from minirlhf.data.records import Comparison, Conversation, Problem, UnpairedPreference
+from minirlhf.data.rendering import is_verbatim
 from minirlhf.equations.preference_losses import UnpairedLogps
 from minirlhf.feedback import custom_rewards, graders
 from minirlhf.feedback.graders.thoughts import THOUGHTS, parse_tags
@@ -154,7 +155,7 @@ def export(
         )
     policy, tokenizer = _model(run, told, model)
     reference = _model(run, told, reference_source)[0] if reference_source else None
-    records = _fitting(told, _records(told), policy, tokenizer)
+    records = _fitting(told, _templated(_records(told)), policy, tokenizer)
     file, write = SCRIPTS[to]
     data = _measured(records, tokenizer, adapter=model == "adapter", reference=bool(reference))
     if to == "trl" and (told.trainer == "sft" or isinstance(told.recipe, PreferenceRecipe)) and not data.several:
@@ -373,6 +374,23 @@ def _records(spec: RunSpec) -> list[Row]:
                 f"{source.data}: only some pairs have a margin; the export needs a margin in all pairs or in none"
             )
     return list(records)
+
+
+def _templated(records: list[Row]) -> list[Row]:
+    """Return the records, which the exported data hold as messages.
+
+    Raises:
+        UserError: one is a plain text, around which the engine would write a chat template.
+    """
+    if any(isinstance(record, Conversation) and is_verbatim(record.messages) for record in records):
+        raise UserError(
+            "rows in the format text are trained without a chat template, and the export writes messages; expected rows "
+            "with messages, or the engine's own reading of the same file (TRL reads the column text)",
+            argument="format",
+            value="text",
+            problem="no counterpart",
+        )
+    return records
 
 
 def _learned(source: Source, train: Records) -> list[Conversation]:
