@@ -31,6 +31,7 @@ from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import (
     complete_tokenizer,
     find_unknown_tokens,
+    find_unread_arguments,
     load_tokenizer,
     set_template_arguments,
     train_tokenizer,
@@ -555,11 +556,23 @@ def test_chat_template_kwargs_of_row_and_of_run(tmp_path):
     assert chat.encode_prompt(tokenizer, [Q]) == of_row
     slow = {**Q, "chat_template_kwargs": {"enable_thinking": True}}
     assert chat.encode_prompt(tokenizer, [slow]) == thinking, "the row has precedence"
-    with raises(UserError, argument="chat_template_kwargs", value="enable_thoughts", problem="unknown"):
-        chat.encode_prompt(tokenizer, [{**Q, "chat_template_kwargs": {"enable_thoughts": True}}])
+    several = {**Q, "chat_template_kwargs": {"enable_thoughts": True, **fast}}
+    assert chat.encode_prompt(tokenizer, [several]) == of_row, "as in transformers, the template takes what it reads"
+    assert find_unread_arguments(tokenizer, [[several], [slow], [several]]) == {"enable_thoughts": 2}
     for arguments, facts in (("{", {"expected": "object"}), ('{"enable_thoughts": 1}', {"problem": "unknown"})):
         with raises(UserError, argument="chat_template_kwargs", **facts):
             set_template_arguments(tokenizer, arguments)
+
+
+@pytest.mark.parametrize("kwargs", [{"enable_thinking": False}, {}])
+def test_train_evaluate_and_inspect_tell_arguments_that_no_template_reads(kwargs, tmp_path, capsys):
+    rows = [{"prompt": f"q {i}", "completion": "so", "answer": "so", "chat_template_kwargs": kwargs} for i in range(4)]
+    data, run = str(write_rows(tmp_path / "d.jsonl", rows)), str(tmp_path / "run")
+    answered = ["--grader", "exact", "--max-completion-length", "4"]
+    for command in (["train", "sft", "--data", data, "--out", run, "--max-steps", "1"],
+                    ["evaluate", run, "--data", data, *answered], ["data", "inspect", data]):  # fmt: skip
+        assert dispatch(command) == 0
+        assert ("enable_thinking" in capsys.readouterr().out) == bool(kwargs)
 
 
 # -- transcripts and texts beside a prompt column ---------------------------------------------------------------------------

@@ -71,16 +71,9 @@ def render(
     tools = next((message["tools"] for message in messages if message.get("tools")), None)
     template = template_of(tokenizer, tools)
     special = json.dumps(tokenizer.special_tokens_map, sort_keys=True, default=str)
-    options = [message["chat_template_kwargs"] for message in messages if message.get("chat_template_kwargs")]
-    unread = [name for name in (options[0] if options else ()) if not re.search(rf"\b{re.escape(name)}\b", template)]
-    if unread:
-        raise UserError(
-            f"chat_template_kwargs of the row: the chat template does not read {unread[0]!r}",
-            argument="chat_template_kwargs",
-            value=unread[0],
-            problem="unknown",
-        )
-    arguments = {**(options[0] if options else {}), **({"tools": tools} if tools else {})}
+    # Rows made for several models carry arguments of one of them; transformers leaves out what a template does not read.
+    arguments = {name: value for name, value in row_arguments(messages).items() if reads(template, name)}
+    arguments |= {"tools": tools} if tools else {}
     reading = _reading(template, special)
     messages = _folded(messages) if reading.folds else messages
     adapted = [_adapted(message, reading) for message in messages]
@@ -100,6 +93,16 @@ def render(
         ) from problem
     _require_tools(text, tools or ())
     return text, spans
+
+
+def row_arguments(messages: Iterable[Message]) -> Mapping[str, Any]:
+    """Return the arguments of the chat template that a row brings (``chat_template_kwargs``)."""
+    return next((m["chat_template_kwargs"] for m in messages if m.get("chat_template_kwargs")), {})
+
+
+def reads(template: str, name: str) -> bool:
+    """Return whether a chat template has a name in it."""
+    return bool(re.search(rf"\b{re.escape(name)}\b", template))
 
 
 def is_verbatim(messages: Sequence[Message]) -> bool:

@@ -9,8 +9,8 @@ exclude the end too.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -174,6 +174,26 @@ class UnknownTokens:
         return f"unknown tokens: {parts}; for instance {', '.join(map(repr, self.words))}"
 
 
+def find_unread_arguments(
+    tokenizer: PreTrainedTokenizerBase, conversations: Iterable[Sequence[Message]]
+) -> dict[str, int]:
+    """Return the arguments of rows (``chat_template_kwargs``) that the chat template does not read, each with the
+    number of conversations that have it.
+
+    They have no effect, as in ``transformers``: rows that are made for several models have arguments of one of them.
+    """
+    names = Counter(name for messages in conversations for name in rendering.row_arguments(messages))
+    return {name: count for name, count in names.items() if not rendering.reads(rendering.template_of(tokenizer), name)}
+
+
+def report_unread(found: Mapping[str, int]) -> list[str]:
+    """Return a line for each argument that :func:`find_unread_arguments` found."""
+    return [
+        f"chat_template_kwargs: {count} conversations set {name}, which the chat template does not read, so it has no effect"
+        for name, count in found.items()
+    ]
+
+
 def find_unknown_tokens(
     tokenizer: PreTrainedTokenizerBase, conversations: Iterable[Sequence[Message]], name: str
 ) -> UnknownTokens | None:
@@ -257,7 +277,7 @@ def set_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: str) -
         )
     template = str(tokenizer.get_chat_template())
     for name, value in values.items():
-        if not name.isidentifier() or not re.search(rf"\b{name}\b", template):
+        if not name.isidentifier() or not rendering.reads(template, name):
             raise UserError(
                 f"chat_template_kwargs: the chat template does not read {name!r}",
                 argument="chat_template_kwargs",

@@ -89,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(f"wrote {path}" for path in samples.write(args.out)))
         return 0
     from minirlhf.data import inspection
+    from minirlhf.models.tokenizers import find_unread_arguments, report_unread
 
     scan = Scan(args.source, split=args.split, format=args.format, limit=args.limit)
     found = inspection.survey(scan)
@@ -100,6 +101,9 @@ def run(args: argparse.Namespace) -> int:
     tokenizer, context, about = _tokenizer(args, found)
     counted = inspection.count(tokenizer, found.rows, context)
     print("\n".join(_lengths(counted, about)))
+    spoken = [messages for _, example in found.rows for messages, _ in inspection.sequences(example).values()]
+    for line in report_unread(find_unread_arguments(tokenizer, spoken)):
+        print(f"  {line}")
     where, example = _row(found, args.row)
     color = args.color == "always" or (args.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ)
     print(f"\n{where}" + (f"   {_legend()}" if color else "   (u user, a assistant, s system; + learned from)"))

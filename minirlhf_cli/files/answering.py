@@ -21,7 +21,13 @@ from minirlhf.feedback.graders.thoughts import THOUGHTS, ThoughtTags, parse_tags
 from minirlhf.feedback.rewards import Reward
 from minirlhf.models.sampling import Sampling
 from minirlhf.models.tiny import num_parameters
-from minirlhf.models.tokenizers import describe_template, find_unknown_tokens, set_template_arguments
+from minirlhf.models.tokenizers import (
+    describe_template,
+    find_unknown_tokens,
+    find_unread_arguments,
+    report_unread,
+    set_template_arguments,
+)
 from minirlhf.stages import named
 from minirlhf.trainers.config import unused_options
 from minirlhf.trainers.evaluation import Estimate, candidates, names_of
@@ -175,6 +181,8 @@ class Generator:
         model, tokenizer = named.model_by_name(asked.model)
         if asked.chat_template_kwargs is not None:
             set_template_arguments(tokenizer, asked.chat_template_kwargs)
+        for line in report_unread(find_unread_arguments(tokenizer, [p.prompt for p in problems])):
+            print(line)
         if (unknown := find_unknown_tokens(tokenizer, (p.prompt for p in problems), asked.model)) is not None:
             print(unknown)
         longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)

@@ -31,6 +31,8 @@ from minirlhf.models import adapters, checkpoints, tiny
 from minirlhf.models.tokenizers import (
     describe_template,
     find_unknown_tokens,
+    find_unread_arguments,
+    report_unread,
     set_template_arguments,
     train_tokenizer,
     word_tokenizer,
@@ -237,7 +239,9 @@ def prepare(
         write_beginning(tokenizer)
     if source.chat_template_kwargs is not None:
         set_template_arguments(tokenizer, source.chat_template_kwargs)
-    spoken = (messages for part in data if len(part) for messages in texts(part))
+    spoken = [messages for part in data if len(part) for messages in texts(part)]
+    for line in report_unread(find_unread_arguments(tokenizer, spoken)):
+        print(line)
     if (unknown := find_unknown_tokens(tokenizer, spoken, source.model)) is not None:
         print(unknown)
     model = nn.Module.to(model, device, dtype)
