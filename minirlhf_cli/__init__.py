@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify studies": ("studies", "experiments over several seeds: which results are stale and why; rerun them"),
     "check": ("check", "check your answers to a chapter's exercises, with hints"),
     "check progress": ("progress", "your progress through the exercises: points, and what is next"),
+    "challenge": ("challenge", "most gold reward within a KL limit and a budget of labels: start, score, board"),
     "class release": ("release", "make the exercises' notebooks for students, without solutions"),
     "class export": ("class_export", "package a chapter for another platform: SCORM (Moodle, Canvas)"),
     "class collect": ("collect", "sort a download from Canvas, Moodle or GitHub Classroom, to grade it"),

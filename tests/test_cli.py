@@ -92,7 +92,7 @@ def test_cli_prints_question_marks_on_ascii_terminal():
 AT_ONCE = (
     *("chat", "data", "doctor", "doctor faq", "doctor gallery", "doctor metrics", "evaluate", "evaluate bestofn"),
     *("evaluate judge", "evaluate power", "evaluate spec", "explain", "export", "models", "plot", "recipes", "tour"),
-    *("plan", "tour overopt", "verify", "verify errata", "verify studies"),
+    *("challenge", "plan", "tour overopt", "verify", "verify errata", "verify studies"),
 )
 
 

@@ -24,6 +24,7 @@ FLOORS = [
     {f"{COURSE}.ledger", f"{COURSE}.evidence", f"{COURSE}.report"},
     {f"{COURSE}.chapters"},
     {f"{COURSE}.classroom", f"{COURSE}.tour", f"{COURSE}.gallery", f"{COURSE}.errata", f"{COURSE}.notebook"},
+    {f"{COURSE}.challenge"},
     {
         f"{CLI}.{room}"
         for room in (
