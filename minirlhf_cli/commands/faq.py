@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     all_questions = questions.questions()
     if not args.words:
         for question in all_questions.values():
-            print(f"{question.name:<24}{question.question}")
+            print(f"{question.name:<25} {question.question}")
         return 0
     query = " ".join(args.words)
     matches = [all_questions[query]] if query in all_questions else questions.search(query)
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if matches[1:]:
         print("\nalso:")
     for question in matches[1:]:
-        print(f"  minirlhf doctor faq {question.name:<24}{question.question}")
+        print(f"  minirlhf doctor faq {question.name:<25} {question.question}")
     return 0
 
 
