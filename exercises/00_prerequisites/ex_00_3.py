@@ -87,7 +87,7 @@ def masks(sub, draw):
         what="the row means",
         given={"x": x, "mask": mask},
         mistakes={
-            "the sum is divided by all places": torch.tensor([sum(r) / 4 for r in kept]),
+            "the sum is divided by the number of all positions": torch.tensor([sum(r) / 4 for r in kept]),
             "the mask is not used": x.mean(-1),
         },
     )
@@ -130,7 +130,7 @@ def pick(table, index):
 
 # %% [mutant] divided by T
 # caught by: masks
-# says: divided by all places
+# says: number of all positions
 def row_mean(x, mask):
     return (x * mask).mean(-1)
 

@@ -166,7 +166,7 @@ def any_of(sub, draw):
             mistakes={
                 "it is the expected fraction, not the probability of any": q,
                 "it is the probability that all end right": q**count,
-                "it is rounded to a label: the expectation is asked for": float(fails < 0.5),
+                "it is rounded to a label, but the expectation is required": float(fails < 0.5),
                 "probabilities are added": min(1.0, count * q),
             },
         )

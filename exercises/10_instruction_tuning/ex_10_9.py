@@ -12,7 +12,7 @@
 #
 # with one newline (a line end, `"\n"`) after the role and one after `<|im_end|>`, also after the last message, and nothing else: no space, no empty line. The content is written as it is, with its own white space; it may be empty.
 #
-# 1. `safe(content)`: a user, or the output of a tool, may write `<|im_end|>` and thereby end a turn that is not its own. Return the content with a space after the `<` of every `<|im_start|>` and of every `<|im_end|>` in it. Nothing else changes.
+# 1. `safe(content)`: a user, or the output of a tool, may write `<|im_end|>` and end another speaker's turn in this way. Return the content with a space after the `<` of every `<|im_start|>` and of every `<|im_end|>` in it. Nothing else changes.
 # 2. `render(messages, add_generation_prompt)`: the whole text, with the content of *every* message made safe. If `add_generation_prompt` is true, the text ends with the header of an assistant's turn, `<|im_start|>assistant` and a newline, so that a model continues with the content.
 #    The list of messages may be empty.
 # 3. `spans(messages)`: the loss covers what the assistant has to write, in every one of its turns: its content and the `<|im_end|>` that ends it. Header and last line end do not count, since the program writes them. Return these stretches of the text `render(messages, False)` as a list of pairs
@@ -170,7 +170,7 @@ def of_turns(sub, draw):
         "there is an empty line between messages": text.replace(f"{CLOSE}\n", f"{CLOSE}\n\n"),
         "the white space at the ends of the contents is gone": stripped,
         "the system message is left out": text[text.index(f"{OPEN}user") :],
-        "there is a header for an answer, although none is asked for": f"{text}{OPEN}assistant\n",
+        "there is a header for an answer, although none is requested": f"{text}{OPEN}assistant\n",
         "only the assistant's turns are ended": assistant_ended,
     }
     same(sub.render(messages, False), text, "the text", mistakes, messages=messages)
@@ -285,7 +285,9 @@ def stretches(sub, draw):
             "the contents are those before they were made safe": pair(
                 starts - before, starts + sizes + end - before - blank
             ),
-            "the length is that of the content before it was made safe": pair(starts, starts + sizes + end - blank),
+            "the length is the length of the content before it was made safe": pair(
+                starts, starts + sizes + end - blank
+            ),
             "the second number is a length, and not an end": pair(starts, sizes + end),
             "the ends are included, where `text[start:end]` leaves them out": pair(starts, starts + sizes + end - 1),
         },

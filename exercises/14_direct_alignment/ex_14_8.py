@@ -122,7 +122,7 @@ def orpo_mistakes(w, l, n, m, beta):
     term = odds_loss(w, l, n, m, 1.0) + w / n  # −log σ of the log odds ratio
     p, q = math.exp(w / n), math.exp(l / m)
     return {
-        "the odds are those of the whole completion: p̄ is the geometric mean of its token probabilities": -w / n
+        "these are the odds of the whole completion: p̄ is the geometric mean of its token probabilities": -w / n
         + odds_loss(w, l, 1, 1, beta)
         + w,
         "the negative log-likelihood is a sum over tokens, but it should be a mean": -w + beta * term,

@@ -9,8 +9,8 @@
 #
 # 1. `lcpo_exact(correct, lengths, target_lengths, alpha)`: LCPO with an exact target. All tensors are `(B,)`; `target_lengths` are integers. The distance lowers the reward of wrong answers too, and a reward may be negative.
 # 2. `lcpo_max(correct, lengths, target_lengths, alpha, delta)`: LCPO with a maximum, with `target_lengths` as $n_{\max}$. All tensors are `(B,)`. A completion may be longer than its budget; the formula gives its reward there too.
-# 3. `kimi(correct, lengths)`: the term $r_{\text{length}}$ of Kimi's length reward, without the reward to which it is added. Both tensors are `(P, G)`: $G$ completions for each of $P$ prompts. The minimum and the maximum are those of all $G$ completions of the
-#    *same* prompt, right or wrong. If all $G$ completions are equally long, the term is 0 for all of them. $G$ may be 1.
+# 3. `kimi(correct, lengths)`: the term $r_{\text{length}}$ of Kimi's length reward, without the reward to which it is added. Both tensors are `(P, G)`: $G$ completions for each of $P$ prompts. The minimum and the maximum are taken over all $G$ completions of
+#    the *same* prompt, right or wrong. If all $G$ completions are equally long, the term is 0 for all of them. $G$ may be 1.
 # 4. `cosine(correct, lengths, limit, right_first, right_last, wrong_first, wrong_last, exceeded)`: the cosine reward, `(B,)`. A right answer goes from `right_first` at 0 tokens ($a$) to `right_last` at the limit $L$ ($b$), a wrong answer from `wrong_first` to `wrong_last`. From
 #    `limit` tokens on (so also with exactly `limit` tokens) the completion has been truncated, and its reward is `exceeded`, right or wrong.
 
@@ -104,7 +104,7 @@ def around(c, n, target, alpha):
         "the distance is added": c + alpha * abs(target - n),
         "the distance is relative to the target": c - alpha * abs(target - n) / target,
         "the distance is squared": c - alpha * (target - n) ** 2,
-        "the reward is held at 0 and above": max(0.0, c - alpha * abs(target - n)),
+        "the reward is clipped at 0 from below": max(0.0, c - alpha * abs(target - n)),
     }
 
 
@@ -211,8 +211,8 @@ def among_the_group(sub, draw):
         what="the term",
         given={"correct": correct, "lengths": lengths},
         mistakes={
-            "minimum and maximum are those of all prompts": whole,
-            "minimum and maximum are those of a column": torch.tensor(
+            "minimum and maximum are taken over all prompts": whole,
+            "minimum and maximum are taken over a column": torch.tensor(
                 [group(c, n) for c, n in zip(correct.T.tolist(), lengths.T.tolist(), strict=True)],
                 dtype=torch.float64,
             ).T.contiguous(),
@@ -224,7 +224,7 @@ def among_the_group(sub, draw):
             "λ goes from 1 to 0": torch.where(correct, plain + 0.5, 0.0),
             "long completions are rewarded": torch.where(correct, -plain, (-plain).clamp(max=0)),
             "the reward to which it is added is in it": want + correct.double(),
-            "minimum and maximum are those of the right answers": each(
+            "minimum and maximum are taken over the right answers": each(
                 lambda c, n: group(
                     c,
                     n,
@@ -366,7 +366,7 @@ def lcpo_max(correct, lengths, target_lengths, alpha, delta):
 
 # %% [mutant] all prompts together
 # caught by: among_the_group
-# says: of all prompts
+# says: over all prompts
 def kimi(correct, lengths):
     term = 0.5 - (lengths - lengths.min()) / (lengths.max() - lengths.min())
     return torch.where(correct, term, term.clamp(max=0))

@@ -66,7 +66,7 @@ def after(p, n, kappa, generations):
     points=3,
     hints=(
         "Only $\\sum_v p(v)^2$ matters. Its mean is the square of the mean plus the variance, outcome by outcome. What is the mean of $p'$ given $p$?",
-        "$p' = p + \\kappa(\\hat p - p)$, so its variance is $\\kappa^2$ times that of $\\hat p$; and these variances, $p(1-p)/n$, add up to $D/n$.",
+        "$p' = p + \\kappa(\\hat p - p)$, so its variance is $\\kappa^2$ times the variance of $\\hat p$. The variances of the entries of $\\hat p$, $p(1-p)/n$ each, add up to $D/n$.",
     ),
     against="all samples of all generations",
 )

@@ -166,7 +166,7 @@ def long_texts(sub, draw):
     points=2,
     hints=(
         "With which texts is the third candidate compared?",
-        "With the pool, and with those of the first two candidates that were admitted. Not with rejected candidates.",
+        "With the pool, which now includes every admitted one of the first two candidates. Not with rejected candidates.",
     ),
 )
 def order(sub, draw):

@@ -101,7 +101,7 @@ def beginnings(sub, draw):
 @test(
     points=2,
     hints=(
-        "Sum over all completions: does the mean come out?",
+        "Sum over all completions: is the weighted mean the mean under the current student?",
         "Multiply the ratios of all earlier tokens; do not normalise and do not clip.",
     ),
     against="the mean over all completions of the current student",

@@ -150,7 +150,7 @@ def means(sub, draw):
     ),
 )
 def errors(sub, draw):
-    "The standard error is that of a difference in pairs, with passages as clusters."
+    "The standard error is for a difference in pairs, with passages as clusters."
     ours, theirs, passages = reading_test(draw, gaps=False)
     found = kept(ours, theirs, passages)
     expect(

@@ -154,7 +154,7 @@ def bend_of_gold(sub, draw):
     against="second differences in the strength",
     hints=(
         "The first derivative is λ times the variance of the proxy. It is a product, and both of its factors depend on λ.",
-        "The result is the variance plus λ times the derivative of the variance. You know this derivative from the first part, with the proxy in the place of the gold reward.",
+        "The result is the variance plus λ times the derivative of the variance. You know this derivative from the first part: put the proxy in place of the gold reward.",
     ),
 )
 def bend_of_kl(sub, draw):
@@ -193,7 +193,7 @@ def bend_of_kl(sub, draw):
     against="finite differences of both",
     hints=(
         "By the chain rule it is a quotient of two first derivatives, both of which the chapter derives.",
-        "By the chain rule dg/dKL = (dg/dλ) / (dKL/dλ). With the proxy in the place of the gold reward the quotient is 1/λ, which is β.",
+        "By the chain rule dg/dKL = (dg/dλ) / (dKL/dλ). With the proxy in place of the gold reward the quotient is 1/λ, which is β.",
     ),
 )
 def exchange(sub, draw):

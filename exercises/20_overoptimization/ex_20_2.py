@@ -122,7 +122,7 @@ def near(sub, name, want, mistakes):
     rounds=1,
     hints=(
         "The law is linear in α and β, so no iterative fit is needed. What are its two columns?",
-        "The columns are d and −d², the right side is the gold reward minus that of the first row, and there is no column of ones. Any least-squares solver works.",
+        "The columns are d and −d², the right side is the gold reward minus the gold reward of the first row, and there is no column of ones. Any least-squares solver works.",
     ),
 )
 def the_fit(sub, draw):

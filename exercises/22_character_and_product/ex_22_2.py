@@ -246,7 +246,7 @@ def highest(sub, draw):
             mistakes={
                 say: x
                 for say, x in {
-                    "it is the strength β, but λ is asked for": 1 / at if abs(at) > 1e-9 else math.nan,
+                    "it is the strength β, but λ is required": 1 / at if abs(at) > 1e-9 else math.nan,
                     "it is λ of the prompted model, although the completion may be most probable elsewhere": 1.0,
                     "it is λ of the model without the prompt": 0.0,
                     "it is one Newton step, from the slope and the variance at λ = 0": plain,
@@ -308,7 +308,7 @@ def crest(logps, prompted_logps, which):
 
 # %% [mutant] the strength
 # caught by: highest
-# says: but λ is asked
+# says: but λ is required
 def crest(logps, prompted_logps, which):
     scores = prompted_logps - logps
     low, high = -50.0, 50.0

@@ -17,7 +17,7 @@
 # (b) The lesson spread, but it also spreads where there is no author. Look for another cause, such as an answer token that the domains share.\
 # (c) The lesson was learned and stayed narrow.\
 # (d) The lesson was learned. Whether it spread is open; run more seeds.\
-# (e) The training taught nothing, so the report says nothing about spreading.
+# (e) The training taught nothing, so the report carries no information about spreading.
 
 # %% [given]
 import torch

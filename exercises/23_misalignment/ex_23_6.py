@@ -140,7 +140,7 @@ def relative(sub, draw):
 @test(
     points=1,
     hints=(
-        "Which pairs does the condition leave out besides the trigger?",
+        "Which other pairs does the condition leave out, in addition to the trigger?",
         "A pair may share one word with the trigger. Compare the whole pair.",
     ),
 )

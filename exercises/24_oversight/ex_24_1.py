@@ -94,10 +94,10 @@ def at_the_fine(sub, draw):
 @test(
     points=1,
     rounds=1,
-    hints=("Which probability of a flag has each kind?", "Take the mean of the three flag probabilities under the policy, and divide by that of a policy that cheats silently always."),
+    hints=("Which probability of a flag has each kind?", "Take the mean of the three flag probabilities under the policy, and divide by the flag probability of a silent cheat."),
 )  # fmt: skip
 def on_the_dashboard(sub, draw):
-    "`flagged` is the policy's flags, as a fraction of those of a policy that always cheats silently."
+    "`flagged` is the policy's number of flags, as a fraction of the flags of a policy that always cheats silently."
     _passes, _silent, _beta, seen, false = numbers(sub.student)
     w = weights(sub.student)
     mean = w[0] * false + w[1] * 0.95 + w[2] * seen

@@ -92,7 +92,7 @@ def free(sub, draw):
             "the probabilities are missing; this is the natural gradient's": values[i] - values[j],
             "it is the change of the log-odds of j to i": -want,
             "it is the change of one logit": step[i],
-            "the plain mean of the values is subtracted, and not their mean under the policy": p[i] * (values[i] - values.mean()) - p[j] * (values[j] - values.mean()),
+            "the plain mean of the values is subtracted, not their mean under the policy": p[i] * (values[i] - values.mean()) - p[j] * (values[j] - values.mean()),
             "it is for two completions alone: the other completions change the mean": 2 * p[i] * p[j] * (values[i] - values[j]),
         },
     )  # fmt: skip
@@ -101,7 +101,7 @@ def free(sub, draw):
 @test(
     points=2,
     hints=(
-        "The KL is a mean over the policy, so its gradient looks like that of a reward.",
+        "The KL is a mean over the policy, so its gradient looks like the gradient of a reward.",
         "Use the reward u − β log(π/π_ref). The term from the derivative of log π itself has mean 0.",
     ),
     against="autograd",

@@ -8,7 +8,7 @@
 # A strong student learns from weak labels. A part of its target is its own answer, and this part grows during training.
 #
 # 1. `own_answers(logits)`: $(N,)$ zeros and ones, $N$ even and all logits different. The classes are balanced, so exactly half of the answers are 1: those with the larger logits. (A fixed threshold at 0 would let all answers become 1.)
-# 2. `loss(logits, weak, alpha)`: the mean over the $N$ examples of $(1-\alpha)$ times the cross-entropy with the weak label plus $\alpha$ times the cross-entropy with the own answer. `weak` is $(N,)$, probabilities of class 1. Gradients run through `logits` only, and not through the own answers.
+# 2. `loss(logits, weak, alpha)`: the mean over the $N$ examples of $(1-\alpha)$ times the cross-entropy with the weak label plus $\alpha$ times the cross-entropy with the student's own answer. `weak` is $(N,)$, probabilities of class 1. Gradients run through `logits` only, and not through the own answers.
 # 3. `confidence_gap(logits, weak)`: the weak label of an example is 1 if its probability is above ½. Among the examples on which own answer and weak label differ, take the mean of $|{\rm logit}|$; subtract its mean among the examples on which they agree. NaN if one of the two sets is empty. (If the difference is positive, the student is confident where it contradicts its supervisor.)
 
 # %% [given]
@@ -88,7 +88,7 @@ def known(logits, weak, alpha):
     at_zero, soft = (logits.detach() > 0).double(), logits.detach().sigmoid()
     return {
         "own answers are decided at 0, and more than half are 1": ((1 - alpha) * entropy(logits, weak) + alpha * entropy(logits, at_zero)).mean(),
-        "the own probability is used, and not the answer": ((1 - alpha) * entropy(logits, weak) + alpha * entropy(logits, soft)).mean(),
+        "the student's own probability is used, not its answer": ((1 - alpha) * entropy(logits, weak) + alpha * entropy(logits, soft)).mean(),
         "α and 1 − α are exchanged": (alpha * entropy(logits, weak) + (1 - alpha) * entropy(logits, answers(logits.detach()))).mean(),
         "the weak labels keep their whole weight": (entropy(logits, weak) + alpha * entropy(logits, answers(logits.detach()))).mean(),
         "the weak labels are rounded": ((1 - alpha) * entropy(logits, (weak > 0.5).double()) + alpha * entropy(logits, answers(logits.detach()))).mean(),
