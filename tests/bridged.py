@@ -39,6 +39,7 @@ from minirlhf_cli.files.sources import EMPTY, SFTSource, Source
 
 WORLD = tasks.get("shell_game")
 TOKENIZER = word_tokenizer(WORLD.words)
+PROBLEMS = task_problems(WORLD, "train")[:100]  # of 20,000, which a trainer encodes: a rollout takes four
 CONFIG = OnlineConfig(
     max_steps=1,
     batch_size=4,
@@ -114,7 +115,7 @@ def ours_online(recipe, monkeypatch):
     with captured(model) as steps:
         train_online(
             model,
-            task_problems(WORLD, "train"),
+            PROBLEMS,
             spread,
             recipe,
             CONFIG,
@@ -152,8 +153,7 @@ def trl_online(mapped, rollout):
             return found if kind == "RLOOTrainer" else (found, None)
 
     Told.__name__ = kind
-    problems = task_problems(WORLD, "train")
-    picked = [problems[i] for i in batch_indices(len(problems), CONFIG.batch_size, 0, CONFIG.seed)]
+    picked = [PROBLEMS[i] for i in batch_indices(len(PROBLEMS), CONFIG.batch_size, 0, CONFIG.seed)]
 
     def reward(prompts, completion_ids, **_):
         eos = TOKENIZER.eos_token_id

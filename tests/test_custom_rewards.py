@@ -349,3 +349,19 @@ def test_train_leaves_out_samples_to_which_grader_does_not_apply(tmp_path, monke
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(row["reward"] == 1.0 for row in rows)
     assert torch.isfinite(torch.tensor([row["loss"] for row in rows])).all()
+
+
+def test_train_online_grades_each_problem_with_what_its_template_begins():
+    """Two steps are an epoch of four problems; the template opens every completion with a word of its own."""
+    words, heard = word_tokenizer([*"abcd", "so"]), []
+    words.chat_template = "{% for m in messages %}{{ m.content }} {% endfor %}{{ 'so' if add_generation_prompt }}"
+
+    def reward(problems, completions):
+        heard.extend((problem.prompt[0]["content"], problem.generation_prompt) for problem in problems)
+        return [float(n % 2) for n, _ in enumerate(completions)]
+
+    problems = [Problem([{"role": "user", "content": letter}]) for letter in "abcd"]
+    config = OnlineConfig(max_steps=2, batch_size=2, num_generations=2, max_completion_length=2)
+    train_online(tiny_model("nano", words), problems, reward, GRPO, config, tokenizer=words, quiet=True)
+    assert sorted(heard) == sorted(2 * [(letter, "so") for letter in "abcd"])
+    assert heard[::2] == heard[1::2]

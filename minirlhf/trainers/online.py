@@ -11,6 +11,7 @@ import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,8 @@ class PromptDataset(RolloutEnv):
         """``limit``: largest fraction of ungraded completions in a rollout; ``ends``: the end-of-sequence tokens."""
         prompts = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
         super().__init__(prompts, eos_token_id=ends.ids, pad_token_id=tokenizer.pad_token_id)
-        self.problems = with_generation_prompts(tokenizer, problems)
+        # Rendered when a problem is first drawn: most runs draw few of their problems.
+        self.problem = cache(lambda i: with_generation_prompts(tokenizer, [problems[i]])[0])
         self.reward, self.tokenizer, self.ends = reward, tokenizer, ends
         self.monitors, self.limit = monitors, limit
         self._seen: defaultdict[str, list[float]] = defaultdict(list)  # monitor rewards in this step
@@ -223,10 +225,10 @@ class PromptDataset(RolloutEnv):
 
     def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """Return the prompt indices of a step; every epoch takes each problem once."""
-        return [int(i) for i in batch_indices(len(self.problems), count, step, seed)]
+        return [int(i) for i in batch_indices(len(self.prompts), count, step, seed)]
 
     def _repeated(self, picked: Sequence[int], rollout: Rollout) -> list[Problem]:
-        return [self.problems[i] for i in picked for _ in range(rollout.num_generations)]
+        return [self.problem(i) for i in picked for _ in range(rollout.num_generations)]
 
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
         """Grade the completions with the reward function.
