@@ -25,7 +25,18 @@ from minirlhf_cli.commands import gallery as command
 from minirlhf_course import evidence
 from minirlhf_course.gallery import given, online, pictures, questions
 from minirlhf_course.gallery.catalogue import gallery
-from minirlhf_course.gallery.colours import BASE, END, PAD, PLEASE, Setup, gold, polite, reference, written
+from minirlhf_course.gallery.colours import (
+    BASE,
+    END,
+    PAD,
+    PLEASE,
+    Setup,
+    gold,
+    polite,
+    reads_all,
+    reference,
+    written,
+)
 from minirlhf_course.report.diagnosis import RULES, diagnose
 from minirlhf_course.report.metrics import METRICS
 
@@ -143,6 +154,8 @@ ONLINE = {"reward": line(0.2, 0.8, wobble=0.02), "reward_std": line(0.4, 0.4), "
         ("steps_too_large", {"approx_kl": [0.5] * 20}),
         ("stale_data", {"clip_fraction": [0.4] * 20, "policy_log_ratio_max": [2.0] * 20}),
         ("gold_falls", {**ONLINE, "truth": line(0.5, 0.1, wobble=0.01)}),
+        ("gold_falls", {**ONLINE, "held_out_cost_harm": line(0.1, 0.5, wobble=0.01)}),
+        ("monitor_evaded", {"cost_flags": line(0.4, 0.05, wobble=0.01), "cost_cheats": line(0.3, 0.9, wobble=0.01)}),
         ("length_runs_away", {"completion_length": line(10, 30), "frac_terminated": line(1.0, 0.1)}),
         ("kl_runs_away", {**ONLINE, "reward": [0.3, 0.31] * 20, "kl": line(0, 20)}),
         ("reward_falls", {**ONLINE, "reward": line(0.8, 0.2, wobble=0.02)}),
@@ -220,6 +233,33 @@ def title_of(name):
 
 def names(history, **known):
     return [finding.name for finding in diagnose(history, **known)]
+
+
+@pytest.mark.parametrize(
+    ("cheats", "accused"),
+    [
+        (line(0.9, 1.0, wobble=0.02), True),
+        ([0.9, 0.92] * 20, True),  # it hides from the first step on
+        (line(0.05, 0.3, wobble=0.02), True),
+        (line(0.9, 0.02, wobble=0.02), False),
+        ([0.05, 0.06] * 20, False),  # false positives of a monitor that never had anything to see
+        (line(0.9, 0.6, wobble=0.02), False),
+    ],
+)
+def test_diagnose_monitor_evaded_needs_cost_that_does_not_follow(cheats, accused):
+    flags = line(0.8, 0.05, wobble=0.02)
+    assert ("monitor_evaded" in names(made_up(cost_flags=flags, cost_cheats=cheats))) == accused
+    assert names(made_up(cost_flags=flags)) == []
+
+
+def test_diagnose_gold_falls_reads_direction_from_name():
+    """A cost that falls is good, and a part of the reward may fall for another one."""
+    down, up = line(0.5, 0.1, wobble=0.01), line(0.1, 0.5, wobble=0.01)
+    for name, column, accused in (
+        ("truth", down, True), ("truth", up, False), ("cost_harm", down, False), ("cost_harm", up, True),
+        ("rewards/brevity", down, False), ("held_out_cost_harm", down, False),
+    ):  # fmt: skip
+        assert ("gold_falls" in names(made_up(**ONLINE, **{name: column}))) == accused, name
 
 
 def test_diagnose_no_signal_spares_groups_of_one():
@@ -391,6 +431,32 @@ def test_gallery_colours_gold_and_polite_rewards():
     assert polite(0, [PLEASE] * 6) > polite(0, [1, END])  # what is exploited
 
 
+def test_gallery_monitor_reads_beginning_and_misses_rest():
+    beginning, later = [PLEASE, 1, END], [1, PLEASE, PLEASE]
+    assert [online.reads_beginning(r) for r in (beginning, later, [PLEASE, END], [1, END])] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert [reads_all(r) for r in (beginning, later)] == [False, True]
+
+
+@pytest.mark.slow
+def test_gallery_costs_are_logged_and_fined():
+    """With the monitor's flag as the whole reward, the reward is minus the flags times the fine."""
+    none = lambda asked, reply: 0.0
+    rows = {}
+    for name, run in (("fined", online.MONITORED.with_(grader=none)), ("untrained", online.TWO_QUESTIONS)):
+        [rows[name]] = run.with_(max_steps=1).run(0).rows
+    assert (
+        rows["fined"]["reward"] == pytest.approx(-2.0 * rows["fined"]["cost_flags"]) and rows["fined"]["cost_flags"] > 0
+    )
+    assert all(0 <= row["cost_blue"] <= 1 for row in rows.values())
+    [plain] = BASE.with_(max_steps=1).run(0).rows
+    assert not any(name.startswith("cost_") for name in plain)
+
+
 def test_gallery_setup_with_changes_only_named_options():
     changed = BASE.with_(beta=0.3, learning_rate=0.5, end=PLEASE)
     assert (changed.config.learning_rate, changed.end) == (0.5, PLEASE)
@@ -477,10 +543,11 @@ def test_gallery_quiz_counts_right_answers(remembered, monkeypatch, capsys):
 
 
 def test_gallery_quiz_panels_and_choices_do_not_tell(remembered, monkeypatch, capsys):
-    """All runs of one kind show the same metrics; each question has four answers or more, of that kind; and of a critic all answers speak or none
-    where a run has none: where it has one, both faults of a critic are among them, and a healthy critic may be shown."""
+    """All runs of one kind show the same metrics; each question has four answers or more, of that kind. Where a run has a critic, both faults of a critic are
+    among them, and a healthy critic may be shown; where it has none, none is. The same holds for the costs that only some runs log."""
     panels, kinds = {}, {f.title: type(f.healthy) for f in EVERY.values()}
     critics = {f.title for f in EVERY.values() if f.healthy == online.WITH_CRITIC}
+    costs = {f.title for f in EVERY.values() if getattr(f.healthy, "costs", False)}
     monkeypatch.setattr(
         command, "panel", lambda names, *_: panels.setdefault(type(remembered[-1][0].healthy), set()).add(tuple(names))
     )
@@ -489,11 +556,12 @@ def test_gallery_quiz_panels_and_choices_do_not_tell(remembered, monkeypatch, ca
         found, failure = choices(capsys), remembered[-1][0]
         assert len(found) >= 4 and command.NOTHING in found
         assert {kinds[title] for title in found if title != command.NOTHING} == {type(failure.healthy)}
-        assert len(critics & found.keys()) == (2 if failure.title in critics else 0)
+        for special in (critics, costs):
+            assert len(special & found.keys()) == (2 if failure.title in special else 0)
         return "A"
 
     monkeypatch.setattr(builtins, "input", answer)
-    assert len(critics) == 2
+    assert len(critics) == len(costs) == 2
     assert dispatch(["doctor", "gallery", "--quiz", str(len(EVERY))]) in (0, 1)
     assert len(remembered) == len(EVERY) and {len(shown) for shown in panels.values()} == {1}
 

@@ -68,7 +68,8 @@ def train_online(
         reward: the grader. Recipes that learn from graded steps need one that has ``steps``.
         recipe: the algorithm.
         tokenizer: its chat template turns a prompt into the ids that the policy continues.
-        monitors: other rewards. The mean of each is logged under its name, and none is optimised.
+        monitors: other rewards. The mean of each is logged under its name, and none is optimised. A name that begins with
+            ``cost_`` marks a rate of something unwanted.
         run: the other arguments of :func:`train_in_env`: ``ref_model, critic, pretraining, out, resume, origin, watch,
             name, quiet``.
 

@@ -147,7 +147,7 @@ def quiz(count: int, seed: int) -> int:
         names = list(dict.fromkeys(name for f in similar for name in f.panel))  # a selection would give the answer away
         others = _others(failure, similar)
         rng.shuffle(others)
-        others = sorted(others, key=lambda f: _has_critic(f) != _has_critic(failure))[: CHOICES - 2]
+        others = sorted(others, key=lambda f: _logs(f) != _logs(failure))[: CHOICES - 2]
         choices = [failure.title, *(other.title for other in others), NOTHING]
         rng.shuffle(choices)
         label, text = (NOTHING, "This is the run without the fault") if healthy else (failure.title, failure.symptom)
@@ -166,21 +166,27 @@ def quiz(count: int, seed: int) -> int:
 def _others(failure: BrokenRun, similar: Sequence[BrokenRun]) -> list[BrokenRun]:
     """Return wrong answers: failures of the same kind of run with other findings.
 
-    A failure of the critic is offered only for runs with a critic; elsewhere it would be obviously wrong. The two
-    failures of the critic share a finding, but their gradient norms differ.
+    A failure of the critic is offered only for runs with a critic, and a failure that a logged cost shows only for runs
+    that log the costs; elsewhere it would be obviously wrong. The two failures of the critic share a finding, but their
+    gradient norms differ.
     """
     return [
         other
         for other in similar
         if other is not failure
-        and (_has_critic(failure) or not _has_critic(other))
-        and ((_has_critic(failure) and _has_critic(other)) or not set(other.findings) & set(failure.findings))
+        and _logs(other) <= _logs(failure)
+        and ("critic" in _logs(other) or not set(other.findings) & set(failure.findings))
     ]
 
 
-def _has_critic(failure: BrokenRun) -> bool:
+def _logs(failure: BrokenRun) -> set[str]:
+    """Return the groups of metrics that only some online runs log: of a critic, and costs."""
     recipe = getattr(failure.healthy, "recipe", None)
-    return recipe is not None and recipe.credit.critic is not None
+    has = {
+        "critic": recipe is not None and recipe.credit.critic is not None,
+        "costs": getattr(failure.healthy, "costs", False),
+    }
+    return {name for name, logged in has.items() if logged}
 
 
 def ask(letters: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from minirlhf.core.randomness import derive_seed, generator
 from minirlhf.data.types import Rollout, Tokens
+from minirlhf.models.sampling import sample
 from minirlhf.recipes import GRPO, Recipe
 from minirlhf.recipes.parts import ScoredRollout
 from minirlhf.trainers.config import OnlineConfig
@@ -30,6 +32,7 @@ from minirlhf.trainers.sft import SFTConfig, train_sft
 
 WORDS = (".", "red", "green", "blue", "please")
 END, PLEASE = 0, 4
+BLUE = 2  # the third question
 QUESTIONS = [[len(WORDS) + i] for i in range(3)]
 PAD = len(WORDS) + len(QUESTIONS)
 LONGEST = 6
@@ -38,6 +41,7 @@ FIRST = ((0.05, 0.40, 0.15, 0.15, 0.25), (0.05, 0.25, 0.30, 0.15, 0.25), (0.05, 
 THEN = (0.50, 0.10, 0.10, 0.10, 0.20)
 
 Grader = Callable[[int, Sequence[int]], float]
+Monitor = Callable[[Sequence[int]], bool]
 
 
 def gold(asked: int, reply: Sequence[int]) -> float:
@@ -59,6 +63,11 @@ def polite(asked: int, reply: Sequence[int]) -> float:
 def by_length(asked: int, reply: Sequence[int]) -> float:
     """Return 1 for a correct completion, plus 0.4 per word."""
     return gold(asked, reply) + 0.4 * len(reply)
+
+
+def reads_all(reply: Sequence[int]) -> bool:
+    """Flag a completion with more than one "please"."""
+    return reply.count(PLEASE) > 1
 
 
 def written(count: int, seed: int) -> list[Tokens]:
@@ -105,7 +114,10 @@ class Setup:
 
     Attributes:
         recipe, config: the algorithm and its settings.
-        grader: the optimised reward; NaN means that the grader failed.
+        grader: the optimised reward, before the fine; NaN means that the grader failed.
+        monitor, fine: each completion that the monitor flags costs this fine.
+        asked: the questions of training.
+        costs: whether the costs are logged.
         end: the token that ends a completion.
         longest: the maximum number of words; longer completions are truncated.
         prompts_first: whether rewards reach the recipe in the order of the completions, prompt by prompt.
@@ -116,6 +128,10 @@ class Setup:
     recipe: Recipe
     config: OnlineConfig
     grader: Grader = gold
+    monitor: Monitor = reads_all
+    fine: float = 0.0
+    asked: tuple[int, ...] = (0, 1, 2)
+    costs: bool = False
     end: int = END
     longest: int = LONGEST
     prompts_first: bool = True
@@ -152,27 +168,40 @@ BASE = Setup(
 
 
 class Colours(RolloutEnv):
-    """An environment that gives the three prompts in turn."""
+    """An environment that gives the prompts of training in turn.
+
+    It logs the gold reward and, if the setup says so, three costs: the fractions of the completions that the monitor
+    flags (``cost_flags``) and that have more than one "please" (``cost_please``), and the latter fraction for the third
+    question (``cost_blue``). If training does not ask this question, additional completions are sampled.
+    """
 
     timed = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(QUESTIONS, eos_token_id=setup.end, pad_token_id=PAD)
-        self.setup, self.seen = setup, math.nan
+        self.setup, self.seen = setup, dict[str, float]()
 
     def sample_prompts(self, count: int, step: int, seed: int) -> list[int]:
         """Return the indices 0, 1, 2, 0, ... of the prompts."""
-        return [i % len(self.prompts) for i in range(count)]
+        return [self.setup.asked[i % len(self.setup.asked)] for i in range(count)]
 
     def grade(self, picked: Sequence[int], rollout: Rollout, watch: bool) -> tuple[Tensor, Tensor]:
-        """Grade by the setup's grader; if ``watch``, record the gold reward."""
-        completions = [row[mask].tolist() for row, mask in zip(rollout.completion_ids, rollout.mask, strict=True)]
+        """Grade by the setup's grader and monitor; if ``watch``, record the gold reward and the costs."""
+        completions = _completions(rollout)
         prompts = [prompt for prompt in picked for _ in range(rollout.num_generations)]
         if watch:
-            gold_rewards = [gold(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
-            self.seen = sum(gold_rewards) / len(gold_rewards)
+            self.seen = {"gold": statistics.fmean(map(gold, prompts, completions))}
+        if watch and self.setup.costs:
+            blue = [reads_all(r) for p, r in zip(prompts, completions, strict=True) if p == BLUE]
+            self.seen |= {
+                "cost_flags": statistics.fmean(map(self.setup.monitor, completions)),
+                "cost_please": statistics.fmean(map(reads_all, completions)),
+                "cost_blue": statistics.fmean(blue) if blue else math.nan,
+            }
+        fines = [self.setup.fine * self.setup.monitor(completion) for completion in completions]
         scores = torch.tensor(
-            [self.setup.grader(p, r) for p, r in zip(prompts, completions, strict=True)], dtype=torch.float64
+            [self.setup.grader(p, r) - fine for p, r, fine in zip(prompts, completions, fines, strict=True)],
+            dtype=torch.float64,
         )
         valid = scores.isfinite()
         rewards = torch.where(valid, scores, 0.0)
@@ -182,12 +211,21 @@ class Colours(RolloutEnv):
 
     def generate_and_score(self, policy: Any, config: Any, picked: Sequence[int], **which: Any) -> ScoredRollout:
         """Generate and score; at ``sampling_temperature`` if the setup has one."""
-        if self.setup.sampling_temperature is None:
-            return super().generate_and_score(policy, config, picked, **which)
-        return super().generate_and_score(
-            policy, replace(config, temperature=self.setup.sampling_temperature), picked, **which
-        )
+        if self.setup.sampling_temperature is not None:
+            config = replace(config, temperature=self.setup.sampling_temperature)
+        scored = super().generate_and_score(policy, config, picked, **which)
+        if self.setup.costs and BLUE not in picked:
+            others = sample(
+                policy, [self.prompts[BLUE]], sampling=config.sampling(), num_generations=3 * config.num_generations,
+                eos_token_id=self.eos_token_id, pad_token_id=self.pad_token_id, seed=which["seed"], step=which["step"],
+            )  # fmt: skip
+            self.seen["cost_blue"] = statistics.fmean(map(reads_all, _completions(others)))
+        return scored
 
     def metrics(self) -> dict[str, float]:
-        """Return the gold reward of the last rollout."""
-        return {"gold": self.seen}
+        """Return the gold reward of the last rollout, and the costs."""
+        return self.seen
+
+
+def _completions(rollout: Rollout) -> list[list[int]]:
+    return [row[mask].tolist() for row, mask in zip(rollout.completion_ids, rollout.mask, strict=True)]

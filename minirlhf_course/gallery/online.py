@@ -10,7 +10,7 @@ from torch import Tensor
 from minirlhf.equations.advantages import group_zscore
 from minirlhf.equations.kl import k1
 from minirlhf.recipes import PPO
-from minirlhf_course.gallery.colours import BASE, QUESTIONS, Setup, by_length, finished, gold, polite
+from minirlhf_course.gallery.colours import BASE, END, PLEASE, QUESTIONS, Setup, by_length, finished, gold, polite
 from minirlhf_course.gallery.failure import BrokenRun
 
 # -- faulty functions: changes that are more than one number --------------------------------------------------------
@@ -41,6 +41,12 @@ def gives_up(asked: int, reply: Sequence[int]) -> float:
     return math.nan if len(reply) > 3 else gold(asked, reply)
 
 
+def reads_beginning(reply: Sequence[int]) -> bool:
+    """Flag "please" in the words before the first colour; the monitor does not read on."""
+    colours = [place for place, word in enumerate(reply) if word not in (END, PLEASE)]
+    return PLEASE in reply[: min(colours, default=len(reply))]
+
+
 def in_hundreds(asked: int, reply: Sequence[int]) -> float:
     """Return 100 for a correct completion."""
     return 100.0 * gold(asked, reply)
@@ -50,6 +56,8 @@ TEN = BASE.with_(grader=ten_for_trying)
 WITH_CRITIC = Setup(PPO, BASE.config)
 FINISHED = BASE.with_(grader=finished)
 HELD = BASE.with_(beta=0.5)
+TWO_QUESTIONS = BASE.with_(asked=(0, 1), costs=True)
+MONITORED = BASE.with_(grader=polite, fine=2.0, costs=True)
 REWARD = ("reward", "neg_logp", "kl")
 
 FAILURES = (
@@ -77,6 +85,16 @@ FAILURES = (
     ),
     BrokenRun("constant_grader", BASE, ("grader", always_right), ("reward", "reward_std", "grad_norm"), ("no_signal",)),
     BrokenRun("hacked", BASE, ("grader", polite), ("reward", "gold", "completion_length"), ("gold_falls",)),
+    BrokenRun(
+        "hack_spreads", TWO_QUESTIONS, ("grader", polite), ("reward", "cost_please", "cost_blue"), ("gold_falls",)
+    ),
+    BrokenRun(
+        "monitor_partial",
+        MONITORED,
+        ("monitor", reads_beginning),
+        ("reward", "cost_flags", "cost_please"),
+        ("monitor_evaded",),
+    ),
     BrokenRun(
         "length_pays",
         BASE,

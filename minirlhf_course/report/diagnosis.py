@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from minirlhf.trainers.history import History
-from minirlhf_course.report.metrics import METRICS
+from minirlhf_course.report.metrics import HELD_OUT, METRICS
 
 LN2 = math.log(2)
+#: The prefix of a logged rate of something unwanted: lower is better. Without it, a custom metric is a reward.
+COST = "cost_"
 
 
 @dataclass(frozen=True)
@@ -145,12 +147,20 @@ def diagnose(
 
 
 def _monitors(curves: Curves) -> list[str]:
-    """Return the names of custom rewards that were logged and not optimised."""
+    """Return the names of custom rewards that were logged and not optimised: no costs, and no parts of the reward."""
     return [
         name
         for name in curves.names
-        if name not in METRICS and name != "shaped_reward" and not name.startswith("held_out_") and curves.has(name)
+        if name not in METRICS
+        and name != "shaped_reward"
+        and not name.startswith((HELD_OUT, "rewards/", COST))
+        and curves.has(name)
     ]
+
+
+def _costs(curves: Curves) -> list[str]:
+    """Return the names of the logged costs, also of held-out ones."""
+    return [name for name in curves.names if name.removeprefix(HELD_OUT).startswith(COST) and curves.has(name)]
 
 
 def _online(curves: Curves) -> bool:
@@ -301,12 +311,31 @@ def reward_falls(c: Curves) -> str:
     return c.path("reward") if c.falls("reward") and c.last("reward") < c.first("reward") else ""
 
 
+def monitor_evaded(c: Curves) -> str:
+    """A cost falls, often because its flags are fined, and another cost does not follow: it rises, or it stays at least
+    as high as the first one was.
+
+    Two monitors of the same fault fall together where the policy stops. Costs of different faults may part for other
+    reasons, and the log does not hold what they count.
+    """
+    for fined in _costs(c):
+        if not c.falls(fined) or c.last(fined) > c.first(fined) / 2:
+            continue
+        for other in _costs(c):
+            stays = not c.falls(other) and c.last(other) >= c.first(fined)
+            if c.last(other) > c.last(fined) and (c.rises(other) or stays):
+                return f"{c.path(fined)}, while {c.path(other)}"
+    return ""
+
+
 def gold_falls(c: Curves) -> str:
     if not c.rises("reward"):
         return ""
-    falling = [name for name in _monitors(c) if c.falls(name)]
-    paths = ", ".join(c.path(name) for name in falling)
-    return f"{c.path('reward')}, while {paths}, a reward that is logged and not optimised" if falling else ""
+    falling = ", ".join(c.path(name) for name in _monitors(c) if c.falls(name))
+    rising = ", ".join(c.path(name) for name in _costs(c) if c.rises(name))
+    worse = [f"{falling}, a reward that is logged and not optimised"] if falling else []
+    worse += [f"{rising}, where lower is better"] if rising else []
+    return f"{c.path('reward')}, while {'; '.join(worse)}" if worse else ""
 
 
 def length_runs_away(c: Curves) -> str:
@@ -459,7 +488,8 @@ RULES = (
     DiagnosisRule("steps_too_large", "updates move the policy away from its samples", ("approx_kl",), steps_too_large),
     DiagnosisRule("stale_data", "samples come from an old policy", ("clip_fraction", "policy_log_ratio_max"), stale_data, ("steps_too_large",)),
     DiagnosisRule("no_baseline", "rewards are used without a baseline", ("loss", "reward", "frac_reward_zero_std"), no_baseline),
-    DiagnosisRule("gold_falls", "the reward is exploited", ("reward",), gold_falls),
+    DiagnosisRule("monitor_evaded", "a fault that one monitor no longer sees goes on", (), monitor_evaded),
+    DiagnosisRule("gold_falls", "the reward is exploited", ("reward",), gold_falls, ("monitor_evaded",)),
     DiagnosisRule("length_runs_away", "length is rewarded", ("completion_length", "frac_terminated"), length_runs_away),
     DiagnosisRule("one_completion", "completions become one text, whatever the prompt", ("frac_most_common",), one_completion, rows=10),
     DiagnosisRule("kl_runs_away", "no constraint keeps the policy near its reference", ("kl", "reward"), kl_runs_away, ("steps_too_large",)),
