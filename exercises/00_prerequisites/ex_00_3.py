@@ -7,8 +7,9 @@
 # %% [statement]
 # The whole library uses these three operations on tensors. Each is one line; do not loop over rows.
 #
-# 1. `pick(table, index)`: from each row of `table`, `(B, V)`, the entry in the column that `index`, `(B,)`, names. Returns `(B,)`.
-# 2. `row_mean(x, mask)`: the mean of each row of `x`, `(B, T)`, over the positions where `mask` is True. There is at least one in each row. Returns `(B,)`.
+# 1. `pick(table, index)`: from each row of `table`, `(B, V)`, the entry in the column that `index`, `(B,)`, names. Returns `(B,)`. The
+#    other entries may be anything, such as $-\infty$.
+# 2. `row_mean(x, mask)`: the mean of each row of `x`, `(B, T)`, over the positions where `mask` is True: anywhere in the row, at least one. Returns `(B,)`.
 # 3. `centre(x)`: each entry of `x`, `(B, T)`, minus the mean of its own row. Returns `(B, T)`.
 
 # %% [given]
@@ -67,6 +68,13 @@ def gathers(sub, draw):
         given={"table": table, "index": index},
         mistakes={"the first row is used for all": table[0, index]},
     )
+    forbidden = torch.full((3, 5), -torch.inf, dtype=torch.float64).scatter(-1, index[:, None], table)
+    expect(
+        sub.aside.pick(forbidden, index),
+        forbidden.amax(-1),
+        what="the picked entries",
+        given={"table": forbidden, "index": index},
+    )
 
 
 @test(
@@ -78,8 +86,11 @@ def gathers(sub, draw):
 )
 def masks(sub, draw):
     "`row_mean` averages over the positions where the mask is True, and over no others."
-    x, mask = tidy(draw.uniform(3, 4, low=1, high=3)), draw.mask(3, 4)
-    mask[draw.integer(0, 2), 2:] = False
+    x = tidy(draw.uniform(3, 4, low=1, high=3)) * torch.tensor([1.0, -1.0, 1.0, 1.0])
+    mask = torch.tensor([[True, True, False, False], [False, True, False, True], [True, False, True, True]])
+    x[2, 2] = 0.0  # a number like any other
+    order = draw.permutation(3)
+    x, mask = x[order], mask[order]
     kept = [[v for v, k in zip(r, m, strict=True) if k] for r, m in zip(x.tolist(), mask.tolist(), strict=True)]
     expect(
         sub.row_mean(x, mask),
@@ -89,6 +100,11 @@ def masks(sub, draw):
         mistakes={
             "the sum is divided by the number of all positions": torch.tensor([sum(r) / 4 for r in kept]),
             "the mask is not used": x.mean(-1),
+            "a value of 0 is treated as masked": torch.where(mask, x, 0.0).sum(-1)
+            / (mask & (x != 0)).sum(-1),
+            "the first positions are averaged, as many as the mask has": torch.stack(
+                [r[: int(n)].mean() for r, n in zip(x, mask.sum(-1), strict=True)]
+            ),
         },
     )
 
@@ -117,13 +133,18 @@ def broadcasts(sub, draw):
     )
 
 
+# %% [edges]
+# gathers: other entries may be anything
+# masks: anywhere in the row, at least one
+
+
 # %% [probes]
 # no gradient: values are asked for, however they are computed
 
 
 # %% [mutant] columns of every row
 # caught by: gathers
-# says: has shape
+# says: shape (3, 3)
 def pick(table, index):
     return table[:, index]
 

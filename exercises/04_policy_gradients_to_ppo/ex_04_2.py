@@ -9,7 +9,7 @@
 #
 # $$A_t = \delta_t + \gamma\lambda A_{t+1}, \qquad \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t).$$
 #
-# `rewards` and `values` have one entry per step; `values[t]` is $V(s_t)$. `last_value` is the critic's value of the state *after* the last step. The future after the last step depends on why the stretch ends:
+# `rewards` and `values` have one entry per step; `values[t]` is $V(s_t)$. `last_value` is the critic's value of the state *after* the last step. A stretch can have some hundreds of steps. The future after the last step depends on why the stretch ends:
 #
 # * `terminated = True`: the episode terminated there. Nothing follows, and `last_value` has no meaning.
 # * `terminated = False`: the stretch was truncated, by a time limit or because the rollout was full. The episode continues, and the critic is the only information about its future.
@@ -124,6 +124,13 @@ def to_the_end(sub, draw):
         torch.arange(200, 0, -1, dtype=torch.float64),
         what="the advantages of 200 steps with rewards of 1, values of 0 and γ = λ = 1",
     )
+    expect(
+        sub.aside.gae(
+            torch.ones(500, dtype=torch.float64), torch.zeros(500, dtype=torch.float64), last, True, 0.5, 0.2
+        ),
+        torch.tensor([sum(0.1**k for k in range(500 - t)) for t in range(500)], dtype=torch.float64),
+        what="the advantages of 500 steps with rewards of 1, values of 0, γ = 0.5 and λ = 0.2",
+    )
 
 
 def mixture_of(rewards, values, last, gamma, lam):
@@ -179,6 +186,18 @@ def what_the_critic_learns(sub, draw):
             "the value is subtracted a second time": advantages - values,
         },
     )
+    expect(
+        sub.aside.targets(rewards, values, math.nan, True, gamma, 0.6),
+        mixture(rewards, values, 0.0, gamma, 0.6) + values,
+        what="the critic's targets of an episode that has ended, with a last value of NaN",
+        given=shown(rewards, values, math.nan, True, gamma, 0.6),
+    )
+
+
+# %% [edges]
+# to_the_end: some hundreds of steps
+# to_the_end: `last_value` has no meaning
+# what_the_critic_learns: `last_value` has no meaning
 
 
 # %% [probes]
