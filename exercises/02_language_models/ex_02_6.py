@@ -9,8 +9,9 @@
 # their completions with *your* `sample`.
 #
 # 1. (five minutes) `token_probs(logits, temperature, top_k, top_p)` returns the sampling distribution, `(B, V)`. Divide by the temperature. Keep
-#    the `top_k` most probable tokens (0 keeps all) and *renormalise*. Of these, keep the smallest set of most probable tokens whose mass reaches `top_p`, the token
+#    the `top_k` most probable tokens (all of them if it is 0 or above V) and *renormalise*. Of these, keep the smallest set of most probable tokens whose mass reaches `top_p`, the token
 #    that crosses the line included (1 keeps all). Renormalise again.
+#    Among equally probable tokens keep any, but not one more than the two rules say.
 # 2. `sample(logits, seed, temperature, top_k, top_p)` samples one token for each row of `logits`, `(B, V) -> (B,)`, integers. Rows are independent of each other.
 #    The same seed gives the same tokens, and another seed gives independent ones. Do not touch any other random state: use a `torch.Generator`
 #    of your own.
@@ -168,6 +169,25 @@ def truncates(sub, draw):
                 ),
             },
         )
+    expect(
+        sub.aside.token_probs(logits, temperature, logits.shape[-1] + 3, 1.0),
+        written_out(logits, temperature, 0, 1.0),
+        what="the distribution with a `top_k` above V",
+    )
+    equal = torch.zeros(1, 8, dtype=torch.float64)  # each probability is exactly 1/8
+    for k, p, kept in ((3, 1.0, 3), (0, 0.5, 4), (4, 0.5, 2)):
+        got = sub.aside.token_probs(equal, temperature, k, p)
+        alike = lambda n: torch.tensor([[1 / n] * n + [0.0] * (8 - n)], dtype=torch.float64)
+        expect(
+            got.sort(-1, descending=True).values if isinstance(got, torch.Tensor) else got,
+            alike(kept),
+            what="the distribution over eight equally probable tokens, sorted,",
+            given={"logits": equal, "top_k": k, "top_p": p},
+            mistakes={
+                "all tokens are kept that are as probable as the last one kept": alike(8),
+                "one token more is kept, although the mass has reached `top_p`": alike(kept + 1),
+            },
+        )
 
 
 @test(
@@ -182,7 +202,7 @@ def draws(sub, draw):
     "`sample` samples every row from its distribution, independently, and the result depends only on the arguments."
     logits, temperature, top_k, top_p = settings(draw)
     seed = draw.integer(0, 10**6)
-    for k, p in ((0, 1.0), (top_k, top_p)):
+    for k, p in ((0, 1.0), (0, top_p), (top_k, top_p)):
         probs = written_out(logits, temperature, k, p)
         rows = logits[:1].repeat(DRAWS, 1)
         got = sub.sample(rows, seed, temperature, k, p)
@@ -195,7 +215,10 @@ def draws(sub, draw):
         expect_draws(next_seed, probs[0], DRAWS, "the tokens of another seed", known)
         expect_independent(got, next_seed, float((probs[0] ** 2).sum()), "the tokens of two neighbouring seeds")
         half = DRAWS // 2
-        expect_independent(got[:half], got[half:], float((probs[0] ** 2).sum()), "the rows of one call")
+        for one, other in ((got[:half], got[half:]), (got[::2], got[1::2])):
+            expect_independent(one, other, float((probs[0] ** 2).sum()), "the rows of one call")
+    coins = [sub.aside.sample(torch.zeros(2, 2, dtype=torch.float64), seed + i) for i in range(60)]
+    expect_independent(*torch.stack(coins).long().T, 0.5, "the two rows of sixty calls")
     whole, far = written_out(logits, temperature, 0, 1.0)[0], sub.aside.sample(rows, seed + 8_192_000, temperature)
     near = sub.aside.sample(rows, seed, temperature)  # the distance is a multiple of 1,000 and of 2^16
     expect_independent(near, far, float((whole**2).sum()), "the tokens of two seeds that are 8,192,000 apart")
@@ -240,7 +263,23 @@ def speaks(sub, draw):
         {"every token follows the start, not the token before": stuck},
     )
     half = DRAWS // 2
-    expect_independent(got[:half, 0], got[half:, 0], float((step[start] ** 2).sum()), "the first tokens")
+    for some, others in ((got[:half, 0], got[half:, 0]), (got[::2, 0], got[1::2, 0])):
+        expect_independent(some, others, float((step[start] ** 2).sum()), "the first tokens")
+    chances = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+    wider = torch.stack([chances[draw.permutation(4)].log() for _ in range(4)])
+    other, top_k, starts = [0.5, 1.5][draw.integer(0, 1)], draw.integer(2, 3), torch.arange(4).repeat(DRAWS)
+    pairs = sub.aside.generate(wider, starts, 2, seed, other, top_k, 1.0)
+    if not isinstance(pairs, torch.Tensor) or pairs.shape != (4 * DRAWS, 2):
+        fail(f"expected a tensor of shape ({4 * DRAWS}, 2), two tokens for each start")
+    step_k = written_out(wider, other, top_k, 1.0)
+    for first in range(4):
+        both = (step_k[first][:, None] * step_k).reshape(-1)
+        expect_draws(
+            pairs[first::4, 0] * 4 + pairs[first::4, 1],
+            both,
+            DRAWS,
+            f"texts of two tokens that begin at {first}, at another temperature and with `top_k` (numbered in base 4)",
+        )
     again = sub.generate(table, torch.full((DRAWS,), start), 3, seed, temperature, 0, 0.95)
     if not torch.equal(got, again):
         fail("the same seed gives other texts at the second call")
@@ -259,6 +298,14 @@ def speaks(sub, draw):
         expect_independent(
             a[:, 1:].flatten(), b[:, :-1].flatten(), agree, "the tokens of two neighbouring seeds, one step apart"
         )
+
+
+# %% [edges]
+# truncates: all of them if it is 0 or above V
+# truncates: Among equally probable tokens keep any
+# truncates: the token
+# draws: Rows are independent of each other
+# draws: Do not touch any other random state
 
 
 # %% [shared]
