@@ -70,6 +70,62 @@ def myopic():
     return P, torch.tensor([[2.0, 1.0], [-1.0, -2.0]], dtype=torch.float64)
 
 
+def deterministic(steps):
+    """Return a world without chance: ``steps[s]`` holds the next state and the reward of each of two actions."""
+    P = torch.zeros(len(steps), 2, len(steps), dtype=torch.float64)
+    r = torch.zeros(len(steps), 2, dtype=torch.float64)
+    for s, actions in enumerate(steps):
+        for a, (after, reward) in enumerate(actions):
+            P[s, a, after], r[s, a] = 1.0, reward
+    return P, r
+
+
+def settled(P, r, gamma):
+    """Return the values after so many sweeps that only rounding errors are left; too many states to try all policies."""
+    V = torch.zeros(len(r), dtype=torch.float64)
+    for _ in range(exact_mdp.horizon_for(gamma)):
+        V = (r + gamma * P @ V).amax(-1)
+    return V
+
+
+def apart(draw):
+    """Return four states that are never left. One of them pays or costs, so only its value changes, to the last sweep."""
+    sign, place = [1.0, -1.0][draw.integer(0, 1)], draw.integer(1, 3)
+    return deterministic([[(s, sign * (s == place)), (s, sign * (s == place) - 3.0)] for s in range(4)])
+
+
+def late():
+    """Return a world in which the best action of a state shows only after that of the state behind it.
+
+    State 0 is the end, and 1 to 12 are a chain to a reward of 9.
+    """
+    chain = [[(0, 0.0), (s + 1 if s < 12 else 0, -0.1 if s < 12 else 9.0)] for s in range(1, 13)]
+    return deterministic([[(0, 0.0), (0, -1.0)], *chain])
+
+
+def waiting():
+    """Return a world in which the greedy action of state 0 changes after the third sweep, and none before."""
+    paid = [(4, 6.0), (4, 5.0)]
+    return deterministic(
+        [[(4, 3.0), (1, 0.0)], [(2, 0.0), (2, -1.0)], [(3, 0.0), (3, -1.0)], paid, [(4, 0.0), (4, -1.0)]]
+    )
+
+
+def small_gains():
+    """Return a world in which each round of policy iteration adds less than 0.1 to any value, and the later rounds together more.
+
+    On the way 0, 1, 2, 3 (the end) each state has a detour of 2, 3 or 4 states, at the end of which 0.09 is earned.
+    """
+    steps = [[], [], [], [(3, 0.0), (3, -1.0)]]
+    for state, length in ((0, 2), (1, 3), (2, 4)):
+        begin = len(steps)
+        steps[state] = [(state + 1, 0.0), (begin, -0.001)]
+        for k in range(length):
+            last = k == length - 1
+            steps.append([(state + 1, 0.0), (state + 1, 0.09) if last else (begin + k + 1, -0.001)])
+    return deterministic(steps)
+
+
 @test(
     points=2,
     hints=(
@@ -123,11 +179,18 @@ def near_enough(sub, draw):
         what="the values with γ = 0, where one sweep proves all,",
         given={"P": P, "r": r, "gamma": 0.0, "error": 0.1},
     )
-    for gamma, error in ((0.5, 1e-6), (0.95, 0.1)):
-        r_ = r if gamma == 0.5 else r.abs() + 1.0  # all rewards positive: the values rise slowly from zero
-        best, _ = exact_mdp.best_values(P, r_, gamma=gamma)
-        got = sub.solve(P, r_, gamma, error)
-        given = {"P": P, "r": r_, "gamma": gamma, "error": error}
+    cases = [
+        (sub, P, r, 0.5, 1e-6),
+        (sub, P, r.abs() + 1.0, 0.95, 0.1),  # all rewards positive: the values rise slowly from zero
+        (sub.aside, *apart(draw), 0.95, 0.05),  # the last change, times γ/(1 − γ), is the error itself
+        (sub.aside, *late(), 0.9, 0.1),
+        (sub.aside, *waiting(), 0.9, 0.1),
+        (sub.aside, *small_gains(), 0.95, 0.1),
+    ]
+    for asked, P, r, gamma, error in cases:
+        best = exact_mdp.best_values(P, r, gamma=gamma)[0] if len(r) < 5 else settled(P, r, gamma)
+        got = asked.solve(P, r, gamma, error)
+        given = {"P": P, "r": r, "gamma": gamma, "error": error}
         if not isinstance(got, torch.Tensor) or got.shape != best.shape:
             expect(got, best, what="the values", given=given)
         off = float((got.double() - best).abs().max())
@@ -136,7 +199,7 @@ def near_enough(sub, draw):
                 f"the values are {off:.3g} away from the optimal ones; at most {error:g} is required"
                 + (
                     ": it stopped as soon as one sweep changed the values by less than that"
-                    if off <= 1.01 * gamma / (1 - gamma) * error
+                    if asked is sub and off <= 1.01 * gamma / (1 - gamma) * error
                     else ""
                 ),
                 **given,
