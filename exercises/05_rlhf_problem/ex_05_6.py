@@ -104,9 +104,15 @@ def stands(sub, draw):
 
 def one_step(sub, draw):
     """Where each completion is drawn as often as the policy says, the step is `lr` times the exact gradient, whatever β."""
-    often = torch.tensor([24, 16, 8, 6, 4, 3, 2, 1])[draw.permutation(8)]
-    logits = (often / 64).double().log() + float(draw.uniform(1, low=-1, high=1))
-    drawn = torch.arange(8).repeat_interleave(often)[draw.permutation(64)]
+    for counts in ([24, 16, 8, 6, 4, 3, 2, 1], [10, 8, 6, 5, 4, 3, 2, 2]):
+        exactly_sampled(sub, draw, torch.tensor(counts)[draw.permutation(8)])
+
+
+def exactly_sampled(sub, draw, often):
+    """Compare steps on completions of which each occurs ``often``, ``(8,)``, which is in proportion to its probability."""
+    size = int(often.sum())
+    logits = (often / size).double().log() + float(draw.uniform(1, low=-1, high=1))
+    drawn = torch.arange(8).repeat_interleave(often)[draw.permutation(size)]
     ref, rewards = draw.normal(8), draw.uniform(8, low=-1, high=1)
 
     def exact_step(beta, lr):
@@ -150,6 +156,12 @@ def frontier(sub, draw):
             logits = weights_of(sub.step(logits, ref, drawn, rewards[drawn], beta, 0.5), logits)
         ended.append(value(logits) - best)
     return [sum(begun) / 3, sum(ended) / 3]
+
+
+# %% [edges]
+# stands: may have probability 0
+# frontier: at other β and `lr`
+# frontier: of the `N` sampled
 
 
 # %% [probes]

@@ -135,8 +135,10 @@ def slope(sub, draw):
     probs = tidy_distribution(draw, 4)
     rewards = torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=torch.float64)[draw.permutation(4)]
     n, m = [(3, 2), (1, 3)][draw.integer(0, 1)]
-    zero = torch.zeros_like(probs).masked_scatter(rewards > 0, tidy_distribution(draw, 3))
-    for asked, p, where in ((sub, probs, ""), (sub.aside, zero, " where a probability is 0")):
+    zeros = [torch.zeros_like(probs).masked_scatter(rewards != r, tidy_distribution(draw, 3)) for r in (0.0, 2.0)]
+    middle = torch.zeros_like(probs).masked_scatter(rewards != 1.0, tidy_distribution(draw, 2))
+    where = " where a probability is 0"
+    for asked, p, where in ((sub, probs, ""), *((sub.aside, p, where) for p in (*zeros, middle))):
         leaf = p.clone().requires_grad_()
         (want,) = torch.autograd.grad(chance(leaf, rewards, n, m), leaf)
         got = asked.gradient("wins", p, rewards, n, m, wrt=0).double()
