@@ -87,7 +87,7 @@ def tilted(logps, rewards, beta):
 import math
 
 import torch
-from minirlhf_course.classroom.testing import expect, test
+from minirlhf_course.classroom.testing import expect, test, tidy
 
 
 @test(
@@ -123,13 +123,18 @@ def places(sub, draw):
 )
 def descends(sub, draw):
     "`fit` descends on the cross-entropy."
-    features, labels = draw.normal(5, 2), draw.uniform(7)
-    first, second = (draw.permutation(35) % 5)[:7], (draw.permutation(35) % 5)[:7]
-    second = torch.where(first == second, (second + 1) % 5, second)
-    steps, lr = draw.integer(2, 4), 0.4
+    for size, width, pairs, steps in ((5, 2, 7, draw.integer(2, 4)), (4, 3, 9, 1), (6, 2, 5, 40), (4, 2, 5, 0)):
+        descends_from(sub, draw, draw.normal(size, width), pairs, steps)
+
+
+def descends_from(sub, draw, features, pairs, steps):
+    """Compare the rewards after some steps on random pairs of these completions."""
+    size, lr, labels = len(features), float(tidy(draw.uniform(1, low=0.1, high=0.6))), draw.uniform(pairs)
+    first, second = (draw.permutation(60) % size)[:pairs], (draw.permutation(60) % size)[:pairs]
+    second = torch.where(first == second, (second + 1) % size, second)
 
     def descended(sign=-1.0, reduce=lambda x: x.mean(), hard=False):
-        w = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+        w = torch.zeros(features.shape[1], dtype=torch.float64, requires_grad=True)
         told = (labels > 0.5).double() if hard else labels
         for _ in range(steps):
             p = torch.sigmoid((features[first] - features[second]) @ w)
@@ -141,7 +146,7 @@ def descends(sub, draw):
         sub.fit(features, first, second, labels, steps, lr), descended(), what="the rewards of `fit`", given={"labels": labels, "steps": steps, "lr": lr}, tolerance=1e-9,
         mistakes={
             "the loss is increased": descended(1.0), "the loss is the mean over the pairs, not the sum": descended(reduce=lambda x: x.sum()),
-            "the labels are rounded, but soft labels should stay as they are": descended(hard=True), "rewards are features times weights": torch.zeros(5, dtype=torch.float64),
+            "the labels are rounded, but soft labels should stay as they are": descended(hard=True), "rewards are features times weights": torch.zeros(size, dtype=torch.float64),
         },
     )  # fmt: skip
 
@@ -156,7 +161,12 @@ def descends(sub, draw):
 )
 def tilts(sub, draw):
     "`tilted` is the reference policy times e^(r/β), normalised."
-    logps, rewards, beta = draw.logps(5), 1.5 * draw.normal(5), [0.3, 0.5, 2.0, 4.0][draw.integer(0, 3)]
+    for beta in ([0.3, 0.5, 2.0, 4.0][draw.integer(0, 3)], 0.05):
+        tilts_by(sub, draw.logps(5), 1.5 * draw.normal(5), beta)
+
+
+def tilts_by(sub, logps, rewards, beta):
+    """Compare the tilted policy with the definition at one β."""
     raw = [math.exp(a + r / beta) for a, r in zip(logps.tolist(), rewards.tolist(), strict=True)]
     want = torch.tensor([math.log(x / sum(raw)) for x in raw], dtype=torch.float64)
     expect(
@@ -169,11 +179,11 @@ def tilts(sub, draw):
 
 
 # %% [shared]
-# 0.3: one of several β, and the edge of a range
+# 0.1, 0.3: a β and the edge of a range; the tests draw their own
 
 
 # %% [probes]
-# no gradient, integers, size, keywords: the three are parts of a fit, and nobody differentiates through them
+# no gradient: the three are parts of a fit, and nobody differentiates through them
 # no values of fit: labels are probabilities, and the fit has to converge
 
 
