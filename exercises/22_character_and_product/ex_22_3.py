@@ -130,6 +130,22 @@ def first_passage(sub, draw):
         expect(
             got[1].double(), after.double(), what="the number of pairs", given=given, mistakes=distinct(later, after)
         )
+    yes, no = torch.ones(1, 300, dtype=torch.bool), torch.zeros(1, 300, dtype=torch.bool)
+    for worse, pairs, rollback, ship, said in (
+        (True, 3, 1, 1, "the first pair reaches the bound"),
+        (False, 3, 1, 1, "the first pair reaches the bound"),
+        (True, 4, 4, 9, "the last pair reaches the bound"),
+        (False, 4, 9, 4, "the last pair reaches the bound"),
+        (True, 300, 150, 2, "the bound is 150"),
+        (True, 2, 3, 3, "no bound is reached"),
+    ):
+        new, old = (yes, no) if worse else (no, yes)
+        want = [float(x) for x in one_by_one(new[:, :pairs], old[:, :pairs], rollback, ship)]
+        got = [float(x) for x in sub.aside.watch(new[:, :pairs], old[:, :pairs], rollback, ship)]
+        if got != want:
+            given = {"pairs": pairs, "rollback": rollback, "ship": ship, "expected": want, "yours": got}
+            side = "new" if worse else "old"
+            fail(f"`watch` is wrong where only the {side} version's users complain, and {said}", **given)
 
 
 def ends(chance_up, rollback, ship):
@@ -195,11 +211,20 @@ def cheapest(sub, draw):
     for numbers, want, say in (
         ((0.2, 0.05, 0.25, 0.2), (6, 2), "roll an equal version back with a probability of exactly 0.25, which is allowed"),
         ((0.24, 0.2, 0.1, 0.05), (117, 13), "satisfy both conditions with the fewest pairs"),
+        ((0.22, 0.2, 0.103, 0.1), (175, 20), "satisfy both conditions with the fewest pairs"),
+        ((0.21, 0.2, 0.41, 0.02), (93, 64), "satisfy both conditions with the fewest pairs"),
+        ((0.3, 0.2, 0.7, 0.1), (2, 4), "satisfy both conditions with the fewest pairs"),
     ):  # fmt: skip
         a, b = sub.aside.bounds(*numbers)
         if (int(a), int(b)) != want:
             given = dict(zip(("new", "old", "wrong_rollback", "wrong_ship"), numbers, strict=True))
             fail(f"a = {want[0]}, b = {want[1]} {say}; yours are a = {a}, b = {b}", given=given)
+
+
+# %% [edges]
+# first_passage: if neither bound was reached
+# cheapest: with a probability of at most
+# cheapest: no bound is above 200
 
 
 # %% [probes]

@@ -76,6 +76,10 @@ def another_start(sub, draw):
                 "it is the reverse KL": lr * direct(student * ((teacher / student).log() - (student * (teacher / student).log()).sum(-1, keepdim=True))) / inputs,
             },
         )  # fmt: skip
+        near = (student.log() + 1e-5 * offset).softmax(-1)  # nearly the student
+        want = lr * direct(near - student) / inputs
+        got = sub.aside.trait_change(jacobian, student, near, trait, lr)
+        expect(got, want, what="`trait_change` for a teacher that is nearly the student", tolerance=1e-3, floor=1e-7)
 
 
 @test(
@@ -106,6 +110,12 @@ def defence(sub, draw):
                 "the whole step is dropped": torch.zeros(4, dtype=torch.float64) if falls else step,
             },
         )  # fmt: skip
+    still = torch.zeros(4, dtype=torch.float64)
+    expect(sub.aside.blocked(still, trait), still, what="`blocked` for a step of zero", given={"trait_gradient": trait})
+    crosswise = torch.tensor([1.0, -2.0, 0.0, 0.0]), torch.tensor([2.0, 1.0, 0.0, 0.0])
+    expect(
+        sub.aside.blocked(*crosswise), crosswise[0], what="`blocked` for a step that does not change the trait's loss"
+    )
 
 
 # %% [probes]

@@ -116,7 +116,7 @@ def folded(bits, kinds):
 )  # fmt: skip
 def values_of_the_root(sub, draw):
     "`root` alternates OR and AND, with OR at the root."
-    for size in (4, 16, 64):
+    for size in (4, 16, 64, 256):
         leaves = (draw.uniform(40, size) < 0.55).double()
         rows = leaves.tolist()
         want = torch.tensor([by_definition(row) for row in rows], dtype=torch.float64)
@@ -135,6 +135,8 @@ def values_of_the_root(sub, draw):
                 if not torch.equal(x := torch.tensor([folded(row, kinds) for row in rows], dtype=torch.float64), want)
             },
         )  # fmt: skip
+        expect(sub.root(leaves[0]), want[0], what="`root` of one input, `(N,)`,", given={"leaves": leaves[0]})
+        expect(sub.root(leaves.reshape(4, 10, size)), want.reshape(4, 10), what="`root` of `(4, 10, N)` leaves")
 
 
 @test(
@@ -146,7 +148,7 @@ def the_judge(sub, draw):
     "`read` is the probability at each leaf that the honest debater wins."
     leaves = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]])[:, draw.permutation(4)].double()
     truth = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    for eta in ([0.1, 0.2, 0.3][draw.integer(0, 2)], 0.7):
+    for eta in (float(tidy(draw.uniform(1, low=0.05, high=0.45))), float(tidy(draw.uniform(1, low=0.55, high=0.95)))):
         want = torch.tensor(
             [[1 - eta if bit == right else eta for bit in row] for row, right in zip(leaves.tolist(), truth.tolist(), strict=True)],
             dtype=torch.float64,
@@ -161,6 +163,14 @@ def the_judge(sub, draw):
                 "the judge's errors are missing": right,
             },
         )  # fmt: skip
+        expect(
+            sub.read(leaves[0], truth[0], eta),
+            want[0],
+            what="`read` of one input, `(N,)`,",
+            given={"leaves": leaves[0]},
+        )
+        both = sub.read(leaves.expand(3, 2, 4), truth.expand(3, 2), eta)
+        expect(both, want.expand(3, 2, 4), what="`read` of `(3, 2, N)` leaves")
 
 
 @test(
@@ -170,11 +180,18 @@ def the_judge(sub, draw):
 )  # fmt: skip
 def whose_turn(sub, draw):
     "`turn` lets each debater choose for itself."
-    first, second = tidy(draw.uniform(3, 2)), tidy(draw.uniform(3, 2))
     chooses = torch.tensor([[True], [False], [False]])
-    honest, liar = [0.7, 0.8, 0.95][draw.integer(0, 2)], [0.6, 0.75, 0.9][draw.integer(0, 2)]
+    skills = tidy(draw.uniform(2, 2, low=0.05, high=0.45)) + torch.tensor([[0.5], [0.0]])  # above chance, then below
+    for honest, liar in skills.tolist():
+        chosen(sub, draw, chooses, honest, liar)
+    chosen(sub, draw, torch.tensor([[False], [True], [True], [False]]), 1.0, 0.0)
+
+
+def chosen(sub, draw, chooses, honest, liar):
+    """Compare the probabilities before a turn with the definition, node by node, also for one input and for a batch of batches."""
+    first, second = tidy(draw.uniform(len(chooses), 2)), tidy(draw.uniform(len(chooses), 2))
     rows = []
-    for k in range(3):
+    for k in range(len(chooses)):
         row = []
         for a, b in zip(first[k].tolist(), second[k].tolist(), strict=True):
             skill, mine, others = (honest, max(a, b), min(a, b)) if bool(chooses[k]) else (liar, min(a, b), max(a, b))
@@ -194,6 +211,9 @@ def whose_turn(sub, draw):
             "the turns are exchanged": torch.where(chooses, mixed(liar), own),
         },
     )  # fmt: skip
+    expect(sub.turn(first[0], second[0], chooses[0], honest, liar), want[0], what="`turn` of one input, `(n,)`,")
+    batch = sub.turn(first[None], second[None], chooses[None], honest, liar)
+    expect(batch, want[None], what="`turn` of `(1, B, n)` probabilities")
 
 
 # %% [picture]
@@ -234,6 +254,13 @@ def picture(sub):
         "A better liar must win more often.",
         (Panel("accuracy of the judge", skills, curve(sub.root, sub.read, sub.turn), right, "skill of the liar", "accuracy"),),
     )  # fmt: skip
+
+
+# %% [edges]
+# values_of_the_root: (..., N)
+# values_of_the_root: N is 4, 16, 64, …
+# the_judge: with probability `misread`
+# whose_turn: (..., n)
 
 
 # %% [probes]
