@@ -53,8 +53,10 @@ def same(actual: str, expected: str) -> bool:
         return True
     if len(actual) > 1 and same_words(actual, expected):
         return True
-    actual, expected = (_as_interval(_CONDITION.sub(r"\1", _usual_brackets(text))) for text in (actual, expected))
-    for form in (_rounded, _unions, _lists, _ranges, _equations, _brackets):
+    actual, expected = (
+        _as_interval(_of_distance(_CONDITION.sub(r"\1", _usual_brackets(text)))) for text in (actual, expected)
+    )
+    for form in (_rounded, _relations, _unions, _lists, _ranges, _equations, _brackets):
         verdict = form(actual, expected)
         if verdict is not None:
             return verdict
@@ -99,9 +101,48 @@ def _rounded(actual: str, expected: str) -> bool | None:
     return any(same(one, other) for one in sides[0] for other in sides[1])
 
 
+def _relations(actual: str, expected: str) -> bool | None:
+    """``x > y`` is ``y < x``, and ``x ≠ y`` is ``y ≠ x``; whether other pairs are equal is not said."""
+    sides = [[part.strip() for part in re.split("([<>≤≥≠])", text)] for text in (actual, expected)]
+    if not all(len(parts) == 3 and parts[0] and parts[2] for parts in sides):
+        return None
+    (left, sign, right), (left_, sign_, right_) = sides
+    turned = _TURNED.get(sign, sign) == sign_ and same(left, right_) and same(right, left_)
+    return True if turned or (sign == sign_ and same(left, left_) and same(right, right_)) else None
+
+
 def _unions(actual: str, expected: str) -> bool | None:
     parts = [_split(text, "∪") for text in map(_as_union, (actual, expected))]
-    return None if max(map(len, parts)) == 1 else _same_in_any_order(*parts)
+    if max(map(len, parts)) == 1:
+        return None
+    names = {name[1] for text in (actual, expected) if (name := re.match(rf"({_VARIABLE})\s*[∈<>≤≥≠]", text))}
+    return len(names) < 2 and _same_in_any_order(*parts)
+
+
+_POSITIVE = r"[0-9./]+|\(\([0-9.]+\)/\([0-9.]+\)\)"
+#: A distance: |x| < 2, |x-1| ≥ 3, |2x+1| = 5.
+_DISTANCE = re.compile(
+    rf"abs\(\s*([0-9]*)\s*({_VARIABLE})\s*(?:([-+])\s*({_POSITIVE})\s*)?\)\s*([<>≤≥=])\s*({_POSITIVE})"
+)
+_TURNED_DISTANCE = re.compile(rf"({_POSITIVE})\s*([<>≤≥=])\s*(abs\(.*\))")
+
+
+def _of_distance(text: str) -> str:
+    """Return ``|x| < 2`` as ``x ∈ (-2,2)``, ``|x| > 2`` as a union, and ``|x| = 2`` as ``{-2,2}``."""
+    text = text.strip()
+    turned = _TURNED_DISTANCE.fullmatch(text)
+    bound = _DISTANCE.fullmatch(f"{turned[3]}{_TURNED.get(turned[2], '=')}{turned[1]}" if turned else text)
+    if bound is None:
+        return text
+    factor, name, sign, shift, relation, distance = bound.groups()
+    center = f"{'-' if sign == '+' else ''}{shift}" if shift else "0"
+    low, high = (f"(({center}{side}{distance})/{factor or 1})" for side in "-+")
+    if relation == "=":
+        return f"{{{low},{high}}}"
+    outer, inner = _SIDES[relation]
+    if relation in "<≤":
+        return f"{name} ∈ {inner}{low},{high}{outer}"
+    return f"{name} ∈ (-⟨oo⟩,{low}{inner}∪{outer}{high},⟨oo⟩)"
 
 
 def _as_interval(text: str) -> str:

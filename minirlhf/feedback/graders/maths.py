@@ -49,7 +49,8 @@ def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> 
 
     Two answers are equal if they are expressions of the same value (:func:`minirlhf.sandbox.algebra.same_value`). Of
     ``x = …`` the right side counts. Tuples, intervals and matrices must agree in every part and in their brackets, sets
-    and lists in any order; an inequality of one variable is an interval. Words, sequences of three letters or of
+    and lists in any order; an inequality of one variable is an interval, and a bound on
+    ``|x|`` an interval or a union; ``x < y`` is ``y > x``. Words, sequences of three letters or of
     capitals (*ABC*) and digits with capitals (*2A7*) are compared as text, and a choice by its letter. If both texts
     have a known unit, the quantities are compared; else units (``\\text{ cm}`` after a value) and currency are ignored,
     as in :func:`~minirlhf.feedback.graders.numeric`. 50 % is 50 or one half, ``1\\frac12`` one and a half. A text that
