@@ -306,3 +306,12 @@ def test_frozen_command_refuses_missing_file_in_one_line(tmp_path, monkeypatch, 
     with pytest.raises(SystemExit) as stopped:
         frozen.main()
     assert stopped.value.code == 2 and "missing.jsonl" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_frozen_choice_is_made_on_pairs_that_were_held_out():
+    drawn = torch.Generator().manual_seed(2)
+    noise = torch.randn(
+        60, 100, dtype=torch.float64, generator=drawn
+    )  # separates its own training pairs, and no others
+    helpful = 1 + torch.randn(60, 1, dtype=torch.float64, generator=drawn)
+    assert frozen.chosen_by_loss({"last": noise, "mean": helpful}, frozen.FrozenPlan())[0] == "mean"
