@@ -30,6 +30,7 @@ extensions = [
     "sphinx_proof",
     "numbering",
     "numref",
+    "sidebar",
     "proofs",
     "finished",
     "library",
