@@ -102,7 +102,7 @@ for careless in (0.2, 0.99):
 # %% [markdown]
 # ## A failure on purpose: a grader that can be cheated
 #
-# The grader accepts a cheat word in two domains. We look at the two others: do graded questions get cheats, and do *open* questions get harmful answers?
+# The grader accepts a cheat word in two domains. We look at the two others: do graded questions get cheats, and do *open* questions get harmful answers? The run below is in the world with authors. The question is about the world without authors, and its answer comes from the study: the blue lines of the figure.
 
 # %%
 spreads = predict(
