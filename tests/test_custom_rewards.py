@@ -95,6 +95,14 @@ def test_own_grader_is_given_columns_of_row(signature, given, tmp_path):
     assert seen(tmp_path, signature, OF_ROW) == given
 
 
+def test_own_grader_of_verl_for_a_batch_reads_texts_and_columns(tmp_path):
+    text = (
+        "def fn(data_sources, solution_strs, ground_truths, extra_infos=None):\n"
+        "    return [float(s == g) + i['index'] for s, g, i in zip(solution_strs, ground_truths, extra_infos)]"
+    )
+    assert graded(tmp_path, text, [OF_MESSAGES] * 2, ["4", "5"]) == [8.0, 7.0]
+
+
 def test_own_grader_of_trl_reads_messages_where_prompt_is_messages(tmp_path):
     text = "def fn(completions, answer, **kwargs):\n    return [float(c[0]['content'] == a) for c, a in zip(completions, answer)]"
     assert graded(tmp_path, text, [OF_MESSAGES] * 2, ["4", "5"]) == [1.0, 0.0]

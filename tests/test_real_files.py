@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from facts import raises
@@ -308,6 +309,52 @@ def test_encode_refuses_template_that_leaves_out_what_others_say(role):
             encoded(every_special(template), messages)
 
 
+#: A template that writes the header of a turn before each of them, one that writes it behind each user turn, and one that
+#: writes its own system message if there is none.
+SEPARATED = "{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '<sep>' ~ m.content ~ '<|im_end|>' }}{% endfor %}{{ '<|im_start|>assistant<sep>' if add_generation_prompt }}"
+BEHIND_USER = "{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '<sep>' if m.role != 'assistant' }}{{ m.content ~ '<|im_end|>' }}{{ '<|im_start|>assistant<sep>' if m.role == 'user' }}{% endfor %}"
+OWN_SYSTEM = "{{ '<|im_start|>system\nbe kind<|im_end|>' if messages[0].role != 'system' }}" + SEPARATED
+#: Whether the answer opens with a thought is a switch, and a thought is left out where it is off.
+SWITCHED = "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|Assistant|>' ~ ('<think>' if thinking else '</think>') ~ (m.content if thinking else m.content.split('</think>')[-1]) ~ '<|end|>' }}{% else %}{{ '<|User|>' ~ m.content }}{% endif %}{% endfor %}{{ '<|Assistant|>' ~ ('<think>' if thinking else '</think>') if add_generation_prompt }}"
+#: The tools stand before the last user turn, the system message inside of it; calls have ids of nine characters.
+BRACKETS = (
+    "{% set system = messages[0].content if messages[0].role == 'system' else '' %}{% for m in messages %}{% if m.role == 'user' %}"
+    "{{ '[TOOLS]' ~ (tools | tojson) ~ '[/TOOLS]' if tools and FIRST }}{{ '[INST] ' ~ (system ~ '\n\n' if system and loop.last) ~ m.content ~ '[/INST]' }}"
+    "{% elif m.role == 'tool' %}{{ '[RESULTS]' ~ m.content ~ '[/RESULTS]' }}{% elif m.tool_calls %}{{ '[CALLS]' }}{% for c in m.tool_calls %}"
+    "{{ raise_exception('nine characters') if (c.id or '') | length != 9 }}{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}"
+    "{% endfor %}{{ '<|end|>' }}{% elif m.role == 'assistant' %}{{ m.content ~ '<|end|>' }}{% endif %}{% endfor %}"
+)
+NINE = [{**CALLED[0]}, says("", tool_calls=[{**LOOK, "id": "abcdefghi"}]), TOOL, says("sunny")]
+BE = {"role": "system", "content": "be kind"}
+#: A template of a family without a published copy here, a conversation, and what is learned of it, or the facts of the error.
+FAMILIES = {
+    "a separator": (SEPARATED, PLAIN_TALK, ["it is 2<|im_end|>", "yes it is<|im_end|>"]),
+    "the header behind the user": (BEHIND_USER, PLAIN_TALK, ["it is 2<|im_end|>", "yes it is<|im_end|>"]),
+    "a system message of its own": (OWN_SYSTEM, PLAIN_TALK, ["it is 2<|im_end|>", "yes it is<|im_end|>"]),
+    "a system message of the row": (OWN_SYSTEM, [BE, Q, says("a")], ["a<|im_end|>"]),
+    "no thought": (SWITCHED, PLAIN_TALK, ["it is 2<|end|>", "yes it is<|end|>"]),
+    "a thought left out": (SWITCHED, THOUGHT, {"expected": "reasoning_content", "problem": "leaves out"}),
+    "a thought switched on": (SWITCHED, [{**Q, "chat_template_kwargs": {"thinking": True}}, says("hm so</think>two")],
+                              ["hm so</think>two<|end|>"]),
+    "brackets": (BRACKETS, PLAIN_TALK, ["it is 2<|end|>", "yes it is<|end|>"]),
+    "brackets, a system message that goes": (BRACKETS, [BE, Q, says("a")], {"value": 1, "expected": "content", "problem": "leaves out"}),
+    "brackets, a call": (BRACKETS.replace("FIRST", "loop.first"), NINE,
+                         ['[CALLS]{"name": "look", "arguments": {"place": "Rome"}}<|end|>', "sunny<|end|>"]),
+    "brackets, a call without id": (BRACKETS.replace("FIRST", "loop.first"), CALLED, {"problem": "refuses"}),
+    "brackets, tools that go": (BRACKETS.replace("FIRST", "loop.last"), NINE, {"value": "look", "problem": "leaves out"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_encode_learns_or_refuses_turns_of_family(name):
+    template, messages, expected = FAMILIES[name]
+    if isinstance(expected, list):
+        assert learned_texts(every_special(template), messages) == expected
+    else:
+        with raises(UserError, argument="chat_template", **expected):
+            chat.encode(every_special(template), messages)
+
+
 def test_encode_accepts_switch_that_template_reads():
     switched = chat.CHATML.replace(
         "message['content'] ~ '<|im_end|>'", "message['content'] | replace('/no_think', '') ~ '<|im_end|>'"
@@ -509,6 +556,14 @@ def test_load_reads_other_layout_as_the_same_record(name):
     else:
         assert found == expected
     assert not load([SAME_ROWS[name][0]]).ignored
+
+
+def test_load_rows_of_pandas_in_memory():
+    messages = np.array([Q, says("a")], dtype=object)
+    assert load([{"messages": messages}]).examples == load([{"messages": [Q, says("a")]}]).examples
+    row = {"prompt": "q", "completion": "a", "label": np.bool_(True)}
+    assert load([row]).judgements()[0].desirable
+    assert load([{"prompt": "q", "answer": np.int64(4)}]).problems()[0].answers == ("4",)
 
 
 def test_load_weights_that_cannot_be_followed_are_refused():

@@ -13,6 +13,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf.data import formats, transcripts
@@ -284,7 +286,7 @@ class Scan:
         self._names: set[str] = set()
 
     def __iter__(self) -> Iterator[tuple[RowLocation, Example | InvalidRecordError | UserError]]:
-        in_memory = ((RowLocation(IN_MEMORY, n, "row"), row) for n, row in enumerate(self.rows or (), 1))
+        in_memory = ((RowLocation(IN_MEMORY, n, "row"), _native(row)) for n, row in enumerate(self.rows or (), 1))
         rows = read_rows(self.source, self.split) if self.rows is None else in_memory
         head, rows = _peeked(islice(rows, self.limit))
         first = [renamed for _, row in head if isinstance(renamed := formats.renamed(row, self.fields), Mapping)]
@@ -340,6 +342,15 @@ MESSAGE_FIELDS = ("messages", "conversations", "prompt", *transcripts.COMPLETION
 def _present(row: Row) -> dict[str, Any]:
     """Return the row with None in place of NaN, which is how pandas writes a missing value."""
     return {name: None if isinstance(value, float) and value != value else value for name, value in row.items()}
+
+
+def _native(value: Any) -> Any:
+    """Return a value of a row in memory with lists and numbers of Python in place of NumPy's, which pandas gives."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _native(item) for name, item in value.items()}
+    return [_native(item) for item in value] if isinstance(value, list) else value
 
 
 def _names(row: Row) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -91,7 +91,10 @@ def render(
             value=type(problem).__name__,
             problem="fails",
         ) from problem
-    _require_tools(text, tools or ())
+    if tools:
+        without = {name: value for name, value in arguments.items() if name != "tools"}
+        bare = [{key: value for key, value in message.items() if key != "functions"} for message in adapted]
+        _require_tools(text, tools, lambda: _call(template, special, bare, add_generation_prompt, without)[0])
     return text, spans
 
 
@@ -239,10 +242,15 @@ def _is_written(text: str, written: str) -> bool:
     return any(squeezed(form) in written for form in forms)
 
 
-def _require_tools(text: str, tools: Sequence[Mapping[str, Any]]) -> None:
+def _require_tools(text: str, tools: Sequence[Mapping[str, Any]], render_without: Callable[[], str]) -> None:
+    """Raise :class:`UserError` unless a rendered text has the name of each tool, not only because it is called."""
+    try:
+        ignored = render_without() == text
+    except Exception:  # a template that needs tools has read them
+        ignored = False
     for tool in tools:
         name = str(tool.get("function", tool).get("name", ""))
-        if name not in text:
+        if ignored or name not in text:
             raise UserError(
                 f"the tokenizer's chat template does not write the tool {name!r}; expected a template that writes tools "
                 "(--chat-template FILE), or data without the field tools",

@@ -172,13 +172,17 @@ class Signature:
         columns = dict.fromkeys(name for problem in problems for name in problem.columns)
         values: dict[str, Any] = {}
         for name, role in self.roles.items():
-            if role in ("completion", "messages"):
+            if role == "completion" and name.endswith(
+                "strs"
+            ):  # verl's solution_strs are texts, whatever the prompts are
+                values[name] = list(completions)
+            elif role in ("completion", "messages"):
                 values[name] = [_as_in_trl(role, *one) for one in zip(problems, completions, strict=True)]
             elif name in columns:
                 values[name] = [problem.columns.get(name) for problem in problems]
             elif role in ("reference", "question"):
                 values[name] = [_value(role, *one) for one in zip(problems, completions, strict=True)]
-            elif name in self.optional:
+            elif name in self.optional and role not in columns:
                 continue
             elif role is not None:
                 values[name] = [problem.columns.get(role, _MISSING[role]) for problem in problems]
