@@ -375,7 +375,8 @@ def _span_of(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tu
     last = turn + 1 == len(messages)
     end = None if begins is None else len(text.rstrip()) if last else _turn_end(tokenizer, messages[turn], text, begins)
     if start is None or end is None:
-        rendering.require_heard(text, messages)  # Mistral's system message goes, where an assistant follows
+        system = [message for message in messages[:1] if message["role"] == "system"]
+        rendering.require_heard(text, system)  # in some templates it goes where an assistant follows
         raise UserError(
             f"the tokenizer's chat template rewrites earlier turns, so the assistant's message {turn + 1} cannot "
             "be located; train on the last turn only (--train-on last), or use a template with "
