@@ -11,7 +11,7 @@ from torch import Tensor
 
 from minirlhf.core import exact
 from minirlhf.core.errors import ArgumentError, UserError
-from minirlhf.sandbox import isolation
+from minirlhf.sandbox import isolation, server
 from minirlhf_cli import dispatch
 from minirlhf_course.challenge import board, entries, scoring, world
 from minirlhf_course.challenge.scoring import ChallengeScore, WorldScore
@@ -125,6 +125,15 @@ def test_challenge_entries_score_and_replay(path, servers):
     assert all(0.4 < row.kl <= world.KL_LIMIT + scoring.KL_SLACK for row in first.worlds)
     assert scoring.score(servers, path.stem, source, 4, num_worlds=2).digest != first.digest
     assert scoring.score(servers, path.stem, source + "\n", 3, num_worlds=2).digest != first.digest
+
+
+def test_challenge_score_is_the_same_with_other_instructions_of_the_processor(servers, monkeypatch):
+    source = scoring.read_source(ENTRIES[-1])
+    here = scoring.score(servers, "x", source, 9, num_worlds=1)
+    for name, value in {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}.items():
+        monkeypatch.setitem(server.ENVIRONMENT, name, value)
+    with scoring.Servers() as plainer:
+        assert scoring.score(plainer, "x", source, 9, num_worlds=1) == here
 
 
 def test_challenge_score_is_computed_from_the_returned_policy(servers, drawn):
@@ -423,6 +432,15 @@ def test_challenge_commands_start_score_and_board_agree(tmp_path, capsys):
     assert dispatch(["challenge", "score", str(folder / "none.py")]) == 1
     with raises(UserError, argument="--out", problem="exists"):
         dispatch(["challenge", "start", "--out", str(folder)])
+
+
+def test_challenge_page_prints_the_rules_of_the_code():
+    page = (Path(__file__).resolve().parents[1] / "book" / "challenge.md").read_text(encoding="utf-8")
+    numbers = re.findall(r"(?m)^\|[^|]*\| (\d+)(?: nats| s| kB)? \|$", page)
+    rules = (world.KL_LIMIT, world.LABELS, scoring.WORLDS, scoring.LIMITS.cpu, scoring.MAX_BYTES / 1024)
+    assert [float(x) for x in numbers] == [*rules]
+    given = scoring.read_source(Path(entries.__file__).with_name("mine.py"))
+    assert all(f"        {name}: " in given for name in scoring.ARGUMENTS)
 
 
 BAD = {

@@ -23,8 +23,7 @@ FLOORS = [
     {f"{LIBRARY}.notebook"},
     {f"{COURSE}.ledger", f"{COURSE}.evidence", f"{COURSE}.report"},
     {f"{COURSE}.chapters"},
-    {f"{COURSE}.classroom", f"{COURSE}.tour", f"{COURSE}.gallery", f"{COURSE}.errata", f"{COURSE}.notebook"},
-    {f"{COURSE}.challenge"},
+    {f"{COURSE}.{room}" for room in ("classroom", "challenge", "tour", "gallery", "errata", "notebook")},
     {
         f"{CLI}.{room}"
         for room in (

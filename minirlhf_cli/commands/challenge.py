@@ -67,11 +67,16 @@ def _start(args: argparse.Namespace) -> int:
 
 
 def _score(args: argparse.Namespace) -> int:
+    import sys
+
+    from minirlhf.sandbox import isolation
     from minirlhf_course.challenge import scoring
     from minirlhf_course.classroom.grading import plain
 
     source = scoring.read_source(args.file)
     with scoring.Servers([args.file.resolve().parent]) as servers:
+        if not isolation.isolated(servers.first.level):
+            print("warning: this system cannot isolate the file; score only authors you trust", file=sys.stderr)
         entry = scoring.score(servers, args.file.stem, source, args.seed)
     if entry.problem is not None:
         print(f"{args.file}: refused: {plain(str(entry.problem))}")

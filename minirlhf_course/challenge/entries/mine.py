@@ -10,18 +10,19 @@ def train(*, ref_logps, counts, proxy, label, num_labels, kl_limit, seed):
     """Return a policy with much gold reward within the KL limit.
 
     Args:
-        ref_logps: (791,), log-probability of each completion under the reference policy.
-        counts: (791, 7), how often each completion has each of the seven words.
-        proxy: (791,), the reward model's score of each completion.
-        label: `label([3, 3, 8])` returns one noisy gold reward per completion: a list of floats.
-        num_labels: how many labels `label` gives in all; asking for more raises an error.
+        ref_logps: (791,), log-probabilities under the reference policy.
+        counts: (791, 7), how often each word occurs in a completion.
+        proxy: (791,), proxy rewards.
+        label: `label([3, 3, 8])` returns a list of three noisy gold rewards.
+        num_labels: how many `label` gives in all; more raise an error.
         kl_limit: the largest allowed KL divergence from the reference, in nats.
         seed: the seed of every random number that you use.
 
     Returns:
         (791,), the logits of your policy.
     """
-    return within_limit(lambda strength: ref_logps + strength * proxy, ref_logps, kl_limit)
+    tilted = lambda strength: ref_logps + strength * proxy
+    return within_limit(tilted, ref_logps, kl_limit)
 
 
 def within_limit(policy, ref_logps, kl_limit):
