@@ -243,6 +243,7 @@ def names(history, **known):
         (line(0.05, 0.3, wobble=0.02), True),
         (line(0.9, 0.02, wobble=0.02), False),
         ([0.05, 0.06] * 20, False),  # false positives of a monitor that never had anything to see
+        ([0.3, 0.31] * 20, False),  # rarer than what the first monitor saw: perhaps another fault
         (line(0.9, 0.6, wobble=0.02), False),
     ],
 )
@@ -250,6 +251,12 @@ def test_diagnose_monitor_evaded_needs_cost_that_does_not_follow(cheats, accused
     flags = line(0.8, 0.05, wobble=0.02)
     assert ("monitor_evaded" in names(made_up(cost_flags=flags, cost_cheats=cheats))) == accused
     assert names(made_up(cost_flags=flags)) == []
+    assert names(made_up(cost_flags=line(0.8, 0.6, wobble=0.02), cost_cheats=cheats)) == []  # most is still seen
+
+
+def test_diagnose_monitor_evaded_is_better_explanation_than_gold_falls():
+    costs = {"cost_flags": line(0.8, 0.05, wobble=0.02), "cost_cheats": line(0.3, 0.9, wobble=0.02)}
+    assert names(made_up(**ONLINE, **costs)) == ["monitor_evaded"]
 
 
 def test_diagnose_gold_falls_reads_direction_from_name():
