@@ -283,6 +283,12 @@ def test_proof_machine_mutants_are_found(exercise, suite_seed):
     assert mutants["loss"] >= 6 and mutants["best"] >= 3
 
 
+@pytest.mark.parametrize(("kinds", "named"), [("nan", ""), ("keywords", "loss.scale"), ("keywords, varied", "")])
+def test_proof_requires_two_values_of_every_number(kinds, named, exercise, suite_seed):
+    problem = proof.varied(switched_off(exercise, f"# no {kinds} of loss.scale: data"), suite_seed)
+    assert (named in problem) if named else problem == ""
+
+
 def test_probe_kinds_have_hints_and_order():
     assert set(probes.HINTS) == {"inputs", *sources.PROBES} == set(probes.ORDER) == set(probes.ASKS)
 

@@ -211,7 +211,7 @@ def looks_ahead(sub, draw):
 
 # %% [probes]
 # no gradient of sft_labels: integers
-# no keywords of sft_labels.eos_id: a right answer does not use it
+# no keywords, varied of sft_labels.eos_id: a right answer does not use it
 
 
 # %% [mutant] end-of-sequence is masked with the padding

@@ -129,6 +129,10 @@ def diverse(sub, draw):
                 "the softmax goes over the prompts": (torch.softmax(logits / temperature, 0) / over)[i],
             },
         )
+    few = pair(sub.aside.replies(logits, 5, temperature, seed), "replies")
+    expect(few[0], torch.arange(2).repeat_interleave(5), what="the list of prompts, with five answers for each")
+    if not isinstance(few[1], torch.Tensor) or few[1].shape != (10,):
+        fail("`replies` should return ten answers, five for each of two prompts")
     agree = float((law[0] * law[1]).sum())
     expect_independent(answers[:size], answers[size:], agree, "the answers to the two prompts")
     if not torch.equal(pair(sub.replies(logits, size, temperature, seed), "replies")[1], answers):

@@ -266,6 +266,12 @@ def gated(sub, draw):
                 "the well-formed completion pays the fine": right + weight * share - fine,
             },
         )
+    expect(
+        sub.aside.reward(form(reference), reference, "CJK", fine, weight),
+        1.0 + weight * (1 - share),
+        what="the reward of a well-formed completion with the target CJK",
+        given={"completion": form(reference), "reference": reference, "fine": fine, "weight": weight},
+    )
     bad = f"<think>{mixed}</think>{reference}"
     expect(
         sub.reward(bad, reference, "LATIN", fine, weight),

@@ -105,8 +105,8 @@ def places(got, support):
     return distance.argmin(-1) if float(distance.amin(-1).max()) < 1e-7 else None
 
 
-def means(got, what):
-    if not isinstance(got, torch.Tensor) or got.shape != (ROUNDS,):
+def means(got, what, rounds=ROUNDS):
+    if not isinstance(got, torch.Tensor) or got.shape != (rounds,):
         fail(f"the result of `{what}` is not a tensor (rounds,)")
     if not bool(got.isfinite().all()):
         fail(f"the result of `{what}` is not finite everywhere")
@@ -191,6 +191,7 @@ def over_items(sub, draw):
     )
     if not bool((means(sub.resampled(grades, ROUNDS, seed), "resampled") == got).all()):
         fail("the same seed gives other resampled tests; use a generator seeded with `seed`")
+    means(sub.aside.resampled(grades, 7, seed), "resampled", 7)
     expect_other_seeds(lambda other: sub.resampled(grades, ROUNDS, other), "resampled", seed)
 
 
@@ -205,6 +206,7 @@ def same_test(sub, draw):
     "`gap` uses the same resampled items for both models."
     ours, theirs, seed = table(draw), table(draw)[draw.permutation(3)], draw.integer(0, 2**20)
     alone = means(sub.gap(ours, ours, ROUNDS, seed), "gap")
+    means(sub.aside.gap(ours, theirs, 7, seed), "gap", 7)
     if bool((alone.abs() > 1e-9).any()):
         fail(
             "a model differs from itself: the two do not have the same resampled items",

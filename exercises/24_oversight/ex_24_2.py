@@ -57,8 +57,9 @@ import torch
 from minirlhf_course.classroom.testing import expect, test, tidy
 
 
-def case(draw, n=4):
+def case(draw):
     """Return logits, log-probabilities of the reference, values and a pair."""
+    n = draw.integer(3, 6)
     logits, values = tidy(draw.normal(n)), tidy(draw.normal(n))
     ref = torch.tensor([float(draw.integer(1, 9)) for _ in range(n)], dtype=torch.float64)
     i, j = draw.permutation(n)[:2].tolist()

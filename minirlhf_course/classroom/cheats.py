@@ -33,7 +33,7 @@ from minirlhf_course.ledger.registry import Draw
 RUNS = 2  # runs of the solution from which a cheat takes its constants
 
 
-class _Recorder(Local):
+class Recorder(Local):
     """The solution, which keeps the arguments and the result of every call."""
 
     def __init__(self, namespace: dict[str, Any], student: str) -> None:
@@ -45,9 +45,13 @@ class _Recorder(Local):
     ) -> Any:
         """As in :class:`minirlhf_course.classroom.testing.Submission`."""
         result = super().call(name, args, kwargs, world)
+        self.note(name, args, kwargs, result)
+        return result
+
+    def note(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any = None) -> None:
+        """Keep the arguments of a call by name, and its result."""
         arguments = inspect.signature(self.namespace[name]).bind(*args, **kwargs).arguments
         self.calls.setdefault(name, []).append((arguments, result))
-        return result
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def _written(exercise: Exercise) -> Iterator[Cheat]:
 
 def made(exercise: Exercise, training: Training, seed: int) -> Iterator[Cheat]:
     """Make the cheats of each function that the training calls."""
-    recorder = _Recorder(solution(exercise, sources.DEFAULT_STUDENT), sources.DEFAULT_STUDENT)
+    recorder = Recorder(solution(exercise, sources.DEFAULT_STUDENT), sources.DEFAULT_STUDENT)
     sub = Asked(recorder, Beside(exercise, recorder.student, {}))
     for k in range(RUNS):
         run_once(training.curve, sub, derive_seed(seed, "cheats"), k)

@@ -23,8 +23,11 @@ from minirlhf.core.randomness import derive_seed
 from minirlhf_course.classroom import cheats, derivation, grading, nested, probes, release, side_by_side
 from minirlhf_course.classroom.exercise import Exercise, Variant, compiled
 from minirlhf_course.classroom.runner import Local
-from minirlhf_course.classroom.testing import Failure
+from minirlhf_course.classroom.testing import Asked, Failure
+from minirlhf_course.classroom.training import Training
+from minirlhf_course.ledger.registry import Draw
 
+VARIED = 6  # further draws of the tests, in which each number has to take two values
 MUTANTS = 3  # minimum number of mutants per exercise
 ROUND = (0.0, 0.5, 1.0, 2.0, 10.0, 100.0)  # constants that mean nothing by themselves
 MARKS = ("points", "bar", "tolerance", "atol", "abs_tol", "level")  # what is published, or no data
@@ -79,6 +82,7 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExercisePr
     for variant in exercise.partials:
         yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds), variant.note)
     yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
+    yield _claim("every number takes two values", lambda: varied(exercise, seed))
     for what, problem in machine(exercise, derive_seed(seed, 0)):  # whose probes the first round has made
         yield ExerciseProof(what, problem)
     for test, words in exercise.edges:
@@ -227,6 +231,40 @@ def probed(exercise: Exercise, seed: int, rounds: int) -> str:
             target = f"{name}.{argument}" if argument else name
             return f"the solution has no answer to the probe {kind!r}; mend it, or write in [probes]: # no {kind} of {target}: why"
     return ""
+
+
+def varied(exercise: Exercise, seed: int) -> str:
+    """Return the problem if an argument is one number or text in all calls: an answer may hold it instead of the argument."""
+    recorder = cheats.Recorder(side_by_side.solution(exercise, "ada"), "ada")
+    sub = Asked(recorder, side_by_side.Beside(exercise, "ada", {}))
+    for name, asked in derivation.plan(exercise, derive_seed(seed, 0), "ada").by_function.items():
+        for probe in asked:
+            recorder.note(name, probe.call.args, probe.call.kwargs)
+    single = _single(exercise, recorder)
+    for i in range(VARIED):  # a number that is drawn may be the same by chance
+        for t in exercise.tests:
+            draw = Draw(seed, exercise.id, t.name, i)
+            if isinstance(t, Training) and i == 0:
+                side_by_side.run_once(t.curve, sub, seed, i)
+            for ask in t.also if isinstance(t, Training) else (t.run,):
+                ask(sub, draw)
+        if not (single := _single(exercise, recorder)):
+            return ""
+    (target, value), *_ = single.items()
+    return f"`{target}` is {value!r} in every call; ask for another value, or write in [probes]: # no varied of {target}: why"
+
+
+def _single(exercise: Exercise, recorder: cheats.Recorder) -> dict[str, Any]:
+    """Return the arguments that were one number or text in all calls, with this value."""
+    off, found = exercise.off.get("varied", {}), {}
+    for name, calls in recorder.calls.items():
+        signature = inspect.signature(recorder.namespace[name])
+        for argument, parameter in signature.parameters.items():
+            values = [arguments.get(argument, parameter.default) for arguments, _ in calls]
+            is_plain = all(isinstance(v, bool | int | float | str) for v in values)
+            if is_plain and len(set(map(repr, values))) == 1 and f"{name}.{argument}" not in off:
+                found[f"{name}.{argument}"] = values[0]
+    return found
 
 
 def machine(exercise: Exercise, seed: int) -> Iterator[tuple[str, str]]:
