@@ -33,7 +33,7 @@ from minirlhf_course.ledger.registry import Draw
 RUNS = 2  # runs of the solution from which a cheat takes its constants
 
 
-class Recorder(Local):
+class ArgumentRecorder(Local):
     """The solution, which keeps the arguments and the result of every call."""
 
     def __init__(self, namespace: dict[str, Any], student: str) -> None:
@@ -93,7 +93,7 @@ def _written(exercise: Exercise) -> Iterator[Cheat]:
 
 def made(exercise: Exercise, training: Training, seed: int) -> Iterator[Cheat]:
     """Make the cheats of each function that the training calls."""
-    recorder = Recorder(solution(exercise, sources.DEFAULT_STUDENT), sources.DEFAULT_STUDENT)
+    recorder = ArgumentRecorder(solution(exercise, sources.DEFAULT_STUDENT), sources.DEFAULT_STUDENT)
     sub = Asked(recorder, Beside(exercise, recorder.student, {}))
     for k in range(RUNS):
         run_once(training.curve, sub, derive_seed(seed, "cheats"), k)

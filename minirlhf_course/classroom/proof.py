@@ -235,7 +235,7 @@ def probed(exercise: Exercise, seed: int, rounds: int) -> str:
 
 def varied(exercise: Exercise, seed: int) -> str:
     """Return the problem if an argument is one number or text in all calls: an answer may hold it instead of the argument."""
-    recorder = cheats.Recorder(side_by_side.solution(exercise, "ada"), "ada")
+    recorder = cheats.ArgumentRecorder(side_by_side.solution(exercise, "ada"), "ada")
     sub = Asked(recorder, side_by_side.Beside(exercise, "ada", {}))
     for name, asked in derivation.plan(exercise, derive_seed(seed, 0), "ada").by_function.items():
         for probe in asked:
@@ -254,7 +254,7 @@ def varied(exercise: Exercise, seed: int) -> str:
     return f"`{target}` is {value!r} in every call; ask for another value, or write in [probes]: # no varied of {target}: why"
 
 
-def _single(exercise: Exercise, recorder: cheats.Recorder) -> dict[str, Any]:
+def _single(exercise: Exercise, recorder: cheats.ArgumentRecorder) -> dict[str, Any]:
     """Return the arguments that were one number or text in all calls, with this value."""
     off, found = exercise.off.get("varied", {}), {}
     for name, calls in recorder.calls.items():
