@@ -489,6 +489,12 @@ FORMATS: dict[str, Format] = {
         _as("alpaca-preference", "instruction chosen rejected", parse_preference, layouts.ALPACA_PAIR, "input"),
         _as("input-preference", "input chosen rejected", parse_preference, layouts.INPUT_PAIR, *BESIDE_A_PAIR),
         Format("hh-rlhf", ("chosen", "rejected"), parse_transcripts, BESIDE_A_PAIR),
+        _as(
+            "openai-preference",
+            "input preferred_output non_preferred_output",
+            parse_preference,
+            layouts.OPENAI_PREFERENCE,
+        ),
         _as("shp", "history human_ref_A human_ref_B labels", parse_preference, layouts.SHP),
         _as("safe-rlhf", "prompt response_0 response_1 better_response_id", parse_preference, layouts.SAFE_RLHF),
         _as("safe-rlhf-safer", "prompt response_0 response_1 safer_response_id", parse_preference, layouts.SAFE_RLHF_SAFER),
@@ -528,12 +534,17 @@ FORMATS: dict[str, Format] = {
         Format("alpaca", ("instruction", "output"), parse_alpaca, ("input", "history")),
         _as("dolly", "instruction context response", parse_alpaca, layouts.DOLLY),
         _as("orca", "system_prompt question response", parse_prompt_completion, layouts.ORCA),
+        _as("instruction-response", "instruction response", parse_prompt_completion, layouts.INSTRUCTED, "input"),
         Format("mmlu", ("question", "choices", "answer"), parse_mmlu),
         _as("arc", "question choices answerKey", parse_mmlu, layouts.ARC),
         _as("hellaswag", "ctx endings label", parse_mmlu, layouts.HELLASWAG),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
         Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
         Format("verl", ("prompt", "reward_model"), parse_verl, ("data_source", "ability", "extra_info")),
+        *(
+            _as(name, name.replace("-", " "), parse_prompt_completion, layout)
+            for name, layout in layouts.ANSWERS.items()
+        ),
         Format("problem", ("prompt",), parse_problem, (*ANSWERS, "solution")),
         Format("text", ("text",), parse_text, templated=False),
     )

@@ -250,6 +250,21 @@ def turns_of(row: Row) -> dict[str, Any]:
     return {"conversations": value, **_kept(row)}
 
 
+def preferred(row: Row) -> dict[str, Any]:
+    """Return the messages and tools of an input, and the two outputs."""
+    asked = row["input"]
+    if not isinstance(asked, Mapping) or "messages" not in asked:
+        raise wrong("input", asked, "an object with messages", expected="messages")
+    tools = {"tools": asked["tools"]} if asked.get("tools") else {}
+    return {
+        **_kept(row),
+        **tools,
+        "prompt": asked["messages"],
+        "chosen": row["preferred_output"],
+        "rejected": row["non_preferred_output"],
+    }
+
+
 def lettered(row: Row) -> dict[str, Any]:
     """Return choices with their labels, and the label of the right one, as choices and its index."""
     choices, key = row["choices"], row["answerKey"]
@@ -392,6 +407,23 @@ DOLLY = RowLayout(
 ORCA = RowLayout(
     '``{"system_prompt": "...", "question": "...", "response": "..."}`` (OpenOrca).',
     renamed(system="system_prompt", prompt="question", completion="response"),
+)
+#: The names of two columns, a question and its answer.
+ANSWERED = (("question", "response"), ("query", "response"), ("input", "output"))
+ANSWERS = {
+    f"{asked}-{answered}": RowLayout(
+        f'``{{"{asked}": "...", "{answered}": "..."}}``, a question and the completion to imitate.',
+        renamed(prompt=asked, completion=answered),
+    )
+    for asked, answered in ANSWERED
+}
+INSTRUCTED = RowLayout(
+    '``{"instruction": "...", "input": "...", "response": "..."}``.',
+    lambda row: {**_kept(row), "prompt": instruction(row), "completion": row["response"]},
+)
+OPENAI_PREFERENCE = RowLayout(
+    '``{"input": {"messages": [...], "tools": [...]}, "preferred_output": [...], "non_preferred_output": [...]}`` (OpenAI).',
+    preferred,
 )
 ARC = RowLayout(
     '``{"question": "...", "choices": {"text": [...], "label": ["A", ...]}, "answerKey": "A"}`` (ARC, CommonsenseQA).',
