@@ -1,6 +1,7 @@
 """Rows in the layouts of public data sets are read as the record that their authors mean; ties and deleted rows are dropped."""
 
 import json
+import math
 
 import pytest
 from facts import raises
@@ -214,6 +215,11 @@ def test_load_message_tree_ranks_the_replies(rows):
     ]
     assert [c.messages[-1] for c in records.conversations()] in ([says("best"), says("so")], [says("so"), says("best")])
     assert len(records.comparisons()) == 1 and len(records.notes()) == 2, "two languages, and a single reply"
+
+
+def test_load_message_tree_of_pandas_has_nan_for_null():
+    rows = [{name: math.nan if value is None else value for name, value in row.items()} for row in TREE]
+    assert load(rows).examples == load(TREE).examples
 
 
 def test_load_message_tree_with_a_loop_or_without_ranks_is_dropped():

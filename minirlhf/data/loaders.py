@@ -294,7 +294,9 @@ class Scan:
         # Not of the first row alone: a field may be null there.
         self._names = {name for row in first for name in _names(row)}
         form = self._detected()
-        for where, row in rows if form is None or form.gather is None else form.gather(rows):
+        if form is not None and form.gather is not None:
+            rows = form.gather((where, _present(row) if isinstance(row, Mapping) else row) for where, row in rows)
+        for where, row in rows:
             try:
                 yield where, self._read(row)
             except InvalidRecordError as reason:
