@@ -48,7 +48,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check progress": ("progress", "your progress through the exercises: points, and what is next"),
     "challenge": ("challenge", "most gold reward within a KL limit and a budget of labels: start, score, board"),
     "class release": ("release", "make the exercises' notebooks for students, without solutions"),
-    "class export": ("class_export", "package a chapter for another platform: SCORM (Moodle, Canvas)"),
+    "class export": ("class_export", "package a chapter for Moodle, Canvas, Gradescope, GitHub or Otter"),
+    "class calendar": (
+        "class_calendar",
+        "the weeks of a syllabus as a calendar file, from the first day of the course",
+    ),
     "class collect": ("collect", "sort a download from Canvas, Moodle or GitHub Classroom, to grade it"),
     "class grade": ("grade", "grade a class's submissions, each in its own sandbox"),
     "class export-grades": (

@@ -382,22 +382,28 @@ def feedback(report: Report) -> str:
     lines += [f"| {o.exercise.id} {o.exercise.title} | {o.points:g} | {o.exercise.points:g} |" for o in report.outcomes]
     lines += ["", *(f"*{_code(p)}*" for p in report.problems)]
     for outcome in report.outcomes:
-        lines += ["", f"## {outcome.exercise.id} {outcome.exercise.title}", ""]
-        if outcome.note:
-            lines += [f"{_code(outcome.note)}."]
-        elif outcome.file:
-            lines += [f"*Graded: {_code(outcome.file)}*", "", *(f"*{remark}*\n" for remark in outcome.remarks)]
-        if outcome.exercise.kind == "choice" and outcome.results:
-            lines += [f"*A wrong answer costs {WRONG_PICK:g} of its points; one that is left open costs nothing.*", ""]
-        for r in outcome.results:
-            proof = f" *Proved against {r.test.against}.*" if r.passed and r.test.against else ""
-            lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}{proof}"]
-            if not r.passed:
-                lines += [f"  {r.asks}"] if r.probe else []
-                lines += [f"  {_code(r.message)}", ""]
-                lines += ["  ~~~text", *(f"  {plain(line)}" for line in r.lines), "  ~~~", ""] if r.lines else []
-                lines += [] if r.unanswered else [f"  *Hint: {r.hints[0]}*"]
+        lines += ["", f"## {outcome.exercise.id} {outcome.exercise.title}", "", *feedback_on(outcome)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def feedback_on(outcome: Outcome) -> list[str]:
+    """Return the lines about one exercise in a student's feedback."""
+    lines = []
+    if outcome.note:
+        lines += [f"{_code(outcome.note)}."]
+    elif outcome.file:
+        lines += [f"*Graded: {_code(outcome.file)}*", "", *(f"*{remark}*\n" for remark in outcome.remarks)]
+    if outcome.exercise.kind == "choice" and outcome.results:
+        lines += [f"*A wrong answer costs {WRONG_PICK:g} of its points; one that is left open costs nothing.*", ""]
+    for r in outcome.results:
+        proof = f" *Proved against {r.test.against}.*" if r.passed and r.test.against else ""
+        lines += [f"* {'✓' if r.passed else '✗'} ({r.test.points:g}) {r.test.asks}{proof}"]
+        if not r.passed:
+            lines += [f"  {r.asks}"] if r.probe else []
+            lines += [f"  {_code(r.message)}", ""]
+            lines += ["  ~~~text", *(f"  {plain(line)}" for line in r.lines), "  ~~~", ""] if r.lines else []
+            lines += [] if r.unanswered else [f"  *Hint: {r.hints[0]}*"]
+    return lines
 
 
 def _code(text: str) -> str:
