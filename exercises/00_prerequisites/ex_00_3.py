@@ -100,8 +100,7 @@ def masks(sub, draw):
         mistakes={
             "the sum is divided by the number of all positions": torch.tensor([sum(r) / 4 for r in kept]),
             "the mask is not used": x.mean(-1),
-            "a value of 0 is treated as masked": torch.where(mask, x, 0.0).sum(-1)
-            / (mask & (x != 0)).sum(-1),
+            "a value of 0 is treated as masked": torch.where(mask, x, 0.0).sum(-1) / (mask & (x != 0)).sum(-1),
             "the first positions are averaged, as many as the mask has": torch.stack(
                 [r[: int(n)].mean() for r, n in zip(x, mask.sum(-1), strict=True)]
             ),
