@@ -144,6 +144,26 @@ def test_environment_yml_installs_what_is_tested():
     assert environment["name"] == PYPROJECT["project"]["name"]
 
 
+def test_citation_names_version_and_licence_of_pyproject():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys(), "what the format requires"
+    assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
+    project = PYPROJECT["project"]
+    assert (citation["version"], citation["license"], citation["abstract"]) == tuple(
+        project[name] for name in ("version", "license", "description")
+    )
+
+
+def test_devcontainer_sets_up_what_is_tested():
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
+    tag = container["image"].rpartition(":")[2]
+    assert Version(tag) >= Version(PYPROJECT["project"]["requires-python"].removeprefix(">="))
+    assert container["postCreateCommand"].startswith("make setup ")
+    assert container["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"].endswith(
+        "/.venv/bin/python"
+    )
+
+
 def test_version_is_that_of_pyproject_and_metadata():
     import minirlhf
 
