@@ -26,9 +26,8 @@ from vendored import MATHJAX, vendor
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
 
-OBJECTS = (
-    100_000  # new ones between two looks for garbage; with Python's 700 a build spends a fifth of its time on looking
-)
+# New ones between two looks for garbage, in place of 700: most of what Sphinx makes stays.
+OBJECTS = 100_000
 PATIENCE = 1800  # seconds that Chromium may take to print, on a busy machine; nine chapters are a minute of computing
 CHROMIUM = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
