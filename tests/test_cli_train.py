@@ -180,7 +180,7 @@ ROW = '{"prompt": "a", "completion": "b"}\n'
         (["sft", *OUT_DATA], "", {"file": "d.jsonl"}),
         (["sft", *OUT_DATA], ROW + "{oops\n", {"file": "d.jsonl", "line": 2}),
         (["sft", *OUT_DATA], ROW + '{"prompt": "c"}\n', {"argument": "completion", "line": 2}),
-        (["sft", *OUT_DATA], '{"text": "a"}\n', {"argument": "format", "value": ["text"], "line": 1}),
+        (["sft", *OUT_DATA], '{"words": "a"}\n', {"argument": "format", "value": ["words"], "line": 1}),
         (
             ["reward", *OUT_DATA],
             '{"prompt": "a", "chosen": "b", "rejected": "b"}\n',
