@@ -206,6 +206,8 @@ def test_draw_methods_return_what_they_name(suite_seed):
         assert mask.any(-1).all() and mask.all(-1).any()
         assert (mask[:, 1:] <= mask[:, :-1]).all(), "padded on the right"
         assert draw.holed_mask(3, 5)[:, -1].all()
+        for shape in ((2, 2), (3, 5)):  # two of two columns are all valid in every fourth draw, without the rule
+            assert not draw.mask(*shape).all() and not draw.holed_mask(*shape).all()
         x = draw.away_from([0.8, 1.2], 30, low=0.5, high=1.5, margin=0.05)
         assert min((x - 0.8).abs().min(), (x - 1.2).abs().min()) >= 0.05
         assert x.min() >= 0.5 and x.max() < 1.5

@@ -80,15 +80,20 @@ class Draw:
         )
 
     def mask(self, rows: int, width: int) -> Tensor:
-        """A right-padded token mask ``(rows, width)`` of ragged lengths, none empty, at least one full."""
+        """A right-padded token mask ``(rows, width)`` of ragged lengths: none empty, one full, one of several not full."""
         lengths = torch.randint(1, width + 1, (rows,), generator=self._rng)
-        lengths[self.integer(0, rows - 1)] = width
+        full = self.integer(0, rows - 1)
+        lengths[full] = width
+        if rows > 1 and bool((lengths == width).all()):  # without padding no check could notice that it is counted
+            lengths[(full + 1) % rows] = max(1, width - 1)
         return torch.arange(width)[None, :] < lengths[:, None]
 
     def holed_mask(self, rows: int, width: int) -> Tensor:
         """A token mask with holes, as for tool output inside a completion; every row keeps at least its last token."""
         mask = torch.rand(rows, width, generator=self._rng) < 0.7
         mask[:, -1] = True
+        if width > 1 and bool(mask.all()):
+            mask[0, 0] = False
         return mask
 
     def toy(self, vocab_size: int = 3, max_len: int = 3, num_prompts: int = 1, scale: float = 1.0) -> ToyLM:
