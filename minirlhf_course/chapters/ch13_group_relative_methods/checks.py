@@ -484,7 +484,7 @@ def _(zero_variance_group_probability, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:gfpo-filter",
     "value",
-    "The subset of k valid completions with the largest total score is kept; ties by position.",
+    "The subset of k valid completions with the largest total score is kept; of equal scores the earliest.",
     of=difficulty.gfpo_filter,
     against="the subset with the largest total score among all subsets",
     wrong={

@@ -110,10 +110,10 @@ chain("grpo", "From GRPO's advantage to its objective", ["eq:grpo-advantage", "e
     "eq:length-drift",
     "expected gradient",
     "With a mean per completion and rewards that do not depend on length, correct completions have the gradient "
-    "p(1 − p)∇E[1/|y|], wrong ones minus it. | P(class)·(advantage of the class)·derivative of Σ P(length",
+    "p(1 − p)∇E[1/|y|], wrong ones minus it, both times (G − 1)/G.",
     of=expected_step,
     follows="eq:length-bias",
-    against="class)/length, by finite differences",
+    against="P(class)·(advantage of the class)·the derivative of Σ P(length | class)/length, by finite differences",
     tolerance=1e-8,
     wrong={
         "sum over the tokens": lambda policy, **o: expected_step(policy, **o | {"per_token_mean": False}),
@@ -175,8 +175,8 @@ def _batch_variance(logits: Tensor, features: Tensor, rewards: Tensor, *, prompt
 @check(
     "eq:group-size",
     "value",
-    "The variance of prompts is divided by P, the variance within prompts by P·G: for three prompts of three "
-    "answers with shared parameters.",
+    "The variance between prompts is divided by P, the variance within prompts by P·G, for three prompts of "
+    "three answers with shared parameters.",
     of=equations.group_gradient_variance,
     against="the variance over every batch of prompts and every group, enumerated",
     wrong={

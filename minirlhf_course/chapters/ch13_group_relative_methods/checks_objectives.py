@@ -411,7 +411,7 @@ def _gmpo_clip_after(logps, old, a, mask, *, epsilon, epsilon_high):
 @check(
     "eq:gmpo",
     "value and gradient",
-    "A·(Π ρ̂)^(1/|y|), where each ρ̂ is bounded by e^ε_high if A > 0 and by e^−ε if A < 0.",
+    "A·(Π ρ̂)^(1/|y|), where each ρ̂ is bounded above by e^ε_high if A > 0 and below by e^−ε if A < 0.",
     of=pg.gmpo,
     against="|y|-th root of the product of the clipped ratios, by plain Python, and its finite differences",
     wrong={

@@ -247,8 +247,8 @@ RANKING_MISTAKES = {
 @check(
     "eq:pl-dpo-cancellation",
     "step",
-    "The probabilities of the rankings sum to 1; the probability to be first is the softmax of the rewards, that "
-    "to precede one other answer is Bradley–Terry.",
+    "The probabilities of the rankings sum to 1; the probability of being first is the softmax of the rewards, "
+    "and that of preceding one other answer is Bradley–Terry.",
     of=pl.ranking_probability,
     against="all orders of three answers, with the rewards of the previous step",
     follows="eq:dpo-reparameterisation",
@@ -534,7 +534,8 @@ def _(ipo, draw):
 @check(
     "eq:preference-nash",
     "equilibrium",
-    "Against the policy that is its own best response no policy wins more than half, even without transitivity.",
+    "Against the policy that is its own best response, no policy has a larger win rate minus β KL than that "
+    "policy itself, even without transitivity.",
     of=pl.psi_po_optimum,
     against="the best deviation, found numerically",
     tolerance=1e-8,

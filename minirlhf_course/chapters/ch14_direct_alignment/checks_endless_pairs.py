@@ -179,8 +179,8 @@ def _(alpha_po, draw):
 @check(
     "eq:slic",
     "minimiser",
-    "Within the margin π = μ [1 + (1 + 2/λ)(2w − 1)]. For certain labels and λ = 0: any policy that separates "
-    "them by δ nats.",
+    "Within the margin π = μ [1 + (1 + 2/λ)(2w − 1)]. For certain labels and λ = 0: any policy that ranks the "
+    "answers in their order, neighbours at least δ nats apart.",
     of=pl.slic,
     against="the derivative of the population loss; policies on both sides of the margin",
     tolerance=1e-8,
@@ -213,7 +213,7 @@ def _(slic, draw):
 @check(
     "eq:orpo",
     "minimiser",
-    "The likelihood term alone has its optimum at π ∝ μ w/|y|, the odds ratio alone at π = σ(r + c)^|y|; β "
+    "The likelihood term alone has its optimum at π ∝ μ w/|y|, the odds-ratio term alone at π = σ(r + c)^|y|; β "
     "weights the two.",
     of=pl.orpo,
     against="the constant by bisection; the optimum for two answers by bisection",

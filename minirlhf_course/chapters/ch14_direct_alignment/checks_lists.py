@@ -123,8 +123,8 @@ def _(nca, draw):
 @check(
     "eq:nca",
     "draws from the reference",
-    "At the optimum exp(β log π/π_ref) of each answer is its mean target over its probability: at β = 1 the "
-    "policy is the mean target.",
+    "At the optimum exp(β log π/π_ref) of each answer is its expected total target over its reference "
+    "probability: at β = 1 the policy is that expected target.",
     of=pl.nca,
     against="all lists of two and of three draws, weighted by probability",
     wrong={
@@ -216,7 +216,8 @@ def _(exo, draw):
 @check(
     "eq:exo-pair",
     "value",
-    "The KL from the model's Bernoulli distribution to the label's: zero at βh = log((1 − ε)/ε), as for cDPO.",
+    "The KL from the model's Bernoulli distribution to the label's: zero at βh = log((1 − ε)/ε), the minimiser "
+    "of cDPO.",
     of=pl.exo_pair,
     against="KL between two Bernoulli distributions, by summation",
     wrong={
@@ -365,7 +366,8 @@ def _(kto, draw):
     "eq:bco-delta",
     "value",
     "δ is the midpoint of the means of good and bad rewards, with a moving average over batches; for one answer "
-    "of each class it minimises e^(δ − r_w) + e^(r_l − δ).",
+    "of each class it minimises e^(δ − r_w) + e^(r_l − δ), and more good answers of the same kind do not move "
+    "it.",
     of=pl.bco_delta,
     against="finite differences of the bound's error term; an unbalanced batch",
     tolerance=1e-8,
@@ -436,8 +438,8 @@ def _(bco, draw):
 @check(
     "eq:bco",
     "normalised policy",
-    "With a normalised policy the gradient of each answer is its fraction of desirable labels minus σ(r̂ − δ), "
-    "and each increase lowers all other answers.",
+    "Through the logits of a normalised policy each answer is raised in proportion to its fraction of desirable "
+    "labels minus σ(r̂ − δ), and each increase lowers all other answers.",
     of=pl.bco,
     against="finite differences of the binary cross-entropy, in the logits",
     wrong=BCO_MISTAKES,

@@ -37,7 +37,7 @@ from minirlhf_course.ledger.registry import Draw, check
 @check(
     "eq:dpo-displacement",
     "rate",
-    "For a small step of DPO log π of every answer changes at this rate, times β and the probability that the "
+    "For a small step of DPO, log π of every answer changes at this rate, times β and the probability that the "
     "model gives to the wrong order.",
     of=pl.dpo_displacement,
     against="finite differences along one gradient step of a linear policy",
@@ -278,8 +278,8 @@ def _(rebel, draw):
 @check(
     "eq:dpo-positive",
     "gradient",
-    "Below the reference the gradient of the chosen answer is 1 + λ times that of the rejected one; above it "
-    "they are equal.",
+    "If the chosen answer is below the reference, its gradient is 1 + λ times as large as that of the rejected "
+    "one, with the opposite sign; above it, the two have equal size.",
     of=pl.dpo_positive,
     against="derivatives by hand, on both sides of the kink",
     wrong={
@@ -334,7 +334,7 @@ def _(dpo_nll, draw):
     "eq:apo-zero",
     "gradient",
     "The chosen answer is raised, the rejected one lowered, each with a gradient that is largest at an implicit "
-    "reward of 0.",
+    "reward of 0; the loss is 1 there.",
     of=pl.apo_zero,
     against="the logistic density",
     wrong={
@@ -410,7 +410,7 @@ def _(sppo, draw):
 @check(
     "eq:cal-dpo",
     "gradient",
-    "DPO's gradient plus quadratic terms that pull the log-ratios to ±1/(2β); at these values the terms vanish.",
+    "The gradient of DPO at β = 1 plus linear terms that pull the log-ratios to ±1/(2β) and vanish there.",
     of=pl.cal_dpo,
     against="derivatives by hand",
     wrong={

@@ -147,7 +147,7 @@ def _(orpo, draw):
 @check(
     "eq:orpo",
     "gradient",
-    "The gradient of the odds ratio has the weight δ = 1/(1 + odds_w/odds_l), times 1/(1 − P) for each answer.",
+    "The gradient of the odds-ratio term has the weight δ = 1/(1 + odds_w/odds_l), times 1/(1 − P) for each answer.",
     of=pl.orpo,
     against="the paper's two factors δ and h",
     wrong=ORPO_MISTAKES,

@@ -79,7 +79,8 @@ def _(bco, draw):
 @check(
     "eq:robust-dpo",
     "push without end",
-    "The gradient of a pair with its given label tends to a constant that is not zero, where that of DPO vanishes.",
+    "The derivative in h tends to a negative constant for h → ∞, where that of DPO vanishes, and to another one "
+    "for h → −∞: always towards the given label.",
     of=pl.robust_dpo,
     against="the limits of the slope, −βε/(1 − 2ε) and −β(1 − ε)/(1 − 2ε)",
     tolerance=1e-6,

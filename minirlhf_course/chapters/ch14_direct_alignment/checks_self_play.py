@@ -25,7 +25,8 @@ def all_of(logps: Tensor, ref: Tensor) -> PairLogps:
 @check(
     "eq:spin",
     "round",
-    "With winners from p, losers from π_t and reference π_t, DPO's minimum is π_t (p/π_t)^(1/β), normalised.",
+    "With winners from p, losers from π_t and reference π_t, DPO's minimum is π_t (p/π_t)^(1/β), normalised; and "
+    "p if that is π_t.",
     of=pl.dpo,
     against="the minimum over all policies, found numerically",
     tolerance=1e-7,

@@ -275,7 +275,7 @@ def _pairwise(draw: Draw, size: int) -> Tensor:
 @check(
     "eq:knockout",
     "value",
-    "The probability of each reply to win the tournament.",
+    "The probability that each reply wins the tournament.",
     of=equations.knockout,
     against="all outcomes of the games between all pairs",
     wrong={

@@ -245,8 +245,8 @@ def _(vote_totals, draw: Draw) -> Comparison:
 
 @check(
     "eq:majority-reward",
-    "value", "1 for a reply that agrees with the most common answer of the group, correct or not; ties are decided by "
-    "position.",
+    "value", "1 for a reply that agrees with the most common answer of the group, correct or not; of answers that tie, "
+    "the one that was given first.",
     of=equations.majority_reward,
     against="the most common answer of a counter",
     wrong={
@@ -269,7 +269,8 @@ def _(majority_reward, draw: Draw) -> Comparison:
 
 @check(
     "eq:random-reward-push",
-    "gradient", "With a coin as reward, the clip reverses every change of a probability beyond ε.",
+    "gradient", "With a coin as reward, the clip alone gives a gradient: it pulls back every action whose probability ratio "
+    "has left [1 − ε, 1 + ε].",
     of=equations.random_reward_gradient,
     against="autograd through the clipped objective, averaged over all actions and both signs",
     wrong={

@@ -197,7 +197,7 @@ def _(verification_value, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:tokens-read-again",
     "value",
-    "Without a cache each turn processes the prompt and all earlier turns.",
+    "Without a cache each turn processes the prompt, all earlier turns and all earlier answers of the tools.",
     of=equations.prefill_tokens_without_cache,
     against="lists of tokens, processed turn by turn",
     wrong={

@@ -89,7 +89,7 @@ def _(top_k_distillation, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:kd-top-k-gap",
     "value",
-    "The difference to the full forward KL is the teacher's tail mass times the KL of the tails: never negative.",
+    "The full forward KL minus this loss is the teacher's tail mass times the KL of the tails: never negative.",
     of=kd.top_k_distillation,
     against="the forward KL, and the KL of the two tails, each normalised",
     wrong=TOP_K_MISTAKES,

@@ -161,8 +161,8 @@ def _(variance, draw: Draw) -> Comparison:
 
 @check(
     "eq:brier-score",
-    "decisions", "Twice the expected loss of acting whenever the probability exceeds the cost t of the action, integrated "
-    "over all t.",
+    "decisions", "Twice the mean regret of acting, at a cost t and for a gain of 1 if it comes true, whenever the probability "
+    "exceeds t, integrated over all t.",
     of=equations.brier_score,
     against="the regret of all threshold decisions, integrated over their thresholds",
     wrong={
@@ -289,7 +289,7 @@ def _(gain, draw: Draw) -> Iterator[Comparison]:
     "value",
     "At this probability of being correct the expected score of an answer is 0.",
     of=equations.answering_gain,
-    against="a hundred answers: with the threshold's number of correct ones, the points sum to zero",
+    against="as many correct answers as the penalty to each wrong one: the points sum to zero",
     wrong={
         "no price for errors": lambda confidence, *, penalty: confidence,
         "penalty for every answer": lambda confidence, *, penalty: confidence - penalty,

@@ -80,8 +80,8 @@ CONTROL_MISTAKES = {
 @check(
     "eq:length-controlled-win-rate",
     "value",
-    "The regression's win probabilities with all length terms at 0; exchanging the models gives one minus it, "
-    "and ½ against itself.",
+    "The mean of the regression's win probabilities with all length terms at 0; with the models exchanged it is "
+    "one minus this, and for a model against itself it is ½.",
     of=st.length_controlled_win_rate,
     against="the mean of the model's probabilities at equal lengths, and the other model's",
     wrong=CONTROL_MISTAKES,

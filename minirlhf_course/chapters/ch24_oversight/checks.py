@@ -173,7 +173,7 @@ def _share_after(time: float, share: float, gain: float, rate: float) -> Tensor:
 @check(
     "eq:time-to-hide",
     "value",
-    "The time at which the gradient flow of the expected reward has lowered the cheat to one half.",
+    "The time at which the gradient flow of the expected reward has raised the cheat's probability to one half.",
     of=monitors.steps_to_majority,
     against="the flow itself, with gradients from autograd",
     tolerance=1e-6,
