@@ -216,7 +216,7 @@ def _(average, draw: Draw) -> Comparison:
     "eq:merged-distribution",
     "value",
     "If logits are linear in the weights, averaging weights multiplies the distributions; the result minimises "
-    "the mean KL divergence to all of them.",
+    "the weighted mean of KL(π‖π_k) over the models.",
     of=merging.merged_logps,
     against="a linear model at the mean of the weights, and numerical minimisation of Σ w KL(π ‖ π_k)",
     wrong={

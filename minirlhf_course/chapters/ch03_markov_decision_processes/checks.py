@@ -241,7 +241,8 @@ def _(bellman_expectation, draw: Draw) -> Comparison:
 @check(
     "eq:policy-evaluation",
     "sweeps",
-    "After k sweeps the values are those of a k-step episode that ends with the initial estimate as its last reward.",
+    "After k sweeps the values are those of a k-step episode that pays, at its end, also the initial estimate of "
+    "the state reached.",
     of=mdp.bellman_expectation,
     against="expected rewards of the first k steps, plus γ^k times the initial estimate",
     wrong={"discount forgotten": _bellman_without_discount},

@@ -127,7 +127,8 @@ def _steepest_descent(
 @check(
     "eq:conjugate-gradient",
     "value",
-    "In D dimensions D iterations solve Mx = b; fewer give the best solution in the Krylov space of that dimension.",
+    "In D dimensions D iterations solve Mx = b; n < D iterations give the best solution, in the energy norm, in "
+    "the n-dimensional Krylov space.",
     of=trust_region.conjugate_gradient,
     against="a direct solve",
     wrong={

@@ -154,7 +154,7 @@ def _paid_at_every_token(tokens: Tensor, mask: Tensor, rewards: Tensor, *, vocab
 @check(
     "eq:token-mdp",
     "value",
-    "As a decision process, the value of each prefix is the expected reward of the responses that begin with it.",
+    "In the decision process the value of each prefix is the expected reward of the responses that begin with it.",
     of=rlhf.token_mdp,
     against="the expected reward of whole responses, given each prefix, by summation",
     wrong={

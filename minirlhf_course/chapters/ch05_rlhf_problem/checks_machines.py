@@ -107,7 +107,7 @@ def pipelined(stages: int, micro_batches: int, forward: float, backward: float) 
 @check(
     "eq:pipeline-bubble",
     "value",
-    "The idle fraction of the pipeline, for any duration of forward and backward pass.",
+    "The idle fraction of the pipeline, for any durations of the forward and the backward pass.",
     of=equations.pipeline_bubble,
     against="a schedule, simulated piece by piece",
     wrong={

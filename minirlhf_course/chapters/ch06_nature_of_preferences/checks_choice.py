@@ -22,7 +22,8 @@ chain(
 @check(
     "eq:expected-utility",
     "value",
-    "Independence: a lottery between two certain outcomes is equivalent to a certain outcome between them.",
+    "By independence each coin toss of a lottery may be replaced by a certain outcome of equal utility, one "
+    "after another.",
     of=equations.expected_utility,
     against="the lottery as a sequence of coin tosses, each replaced by an equivalent certain outcome",
     wrong={

@@ -237,7 +237,7 @@ def _(borda_scores, draw: Draw) -> Comparison:
 @check(
     "eq:reward-spread",
     "value",
-    "Mean and variance of the reward over people.",
+    "Mean and standard deviation of the reward over people.",
     of=equations.reward_spread,
     against="every pair of people: the mean of their squared differences is twice the variance",
     wrong={

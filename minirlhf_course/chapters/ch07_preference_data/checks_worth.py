@@ -226,7 +226,8 @@ def _(all_pairs_worth, draw: Draw) -> Comparison:
 @check(
     "eq:error-bar-factor",
     "value",
-    "Pairs of one ranking are not independent, so an analysis that takes them as independent reports too small errors.",
+    "Pairs of one ranking are not independent, so an analysis that takes them as independent reports standard "
+    "errors that are too small.",
     of=worth.error_bar_factor,
     against="true standard deviation over claimed standard deviation, from all K! orders",
     wrong={
@@ -266,8 +267,8 @@ def _edge(probability: float) -> float:
 @check(
     "eq:detection-power",
     "value",
-    "The probability that the estimate is outside the interval in which it lies in a fraction 1 − α of studies "
-    "without an effect.",
+    "The probability that the estimate is outside the interval, symmetric about 0, in which it lies in a "
+    "fraction 1 − α of studies without an effect.",
     of=worth.detection_power,
     against="mass of the normal density outside the interval, by quadrature",
     tolerance=1e-8,
@@ -295,7 +296,7 @@ def _(detection_power, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:smallest-effect",
     "value",
-    "The effect that is detected with the desired probability.",
+    "The effect whose estimate lies beyond the upper edge of the test's interval with the desired probability.",
     of=worth.smallest_effect,
     against="the effect at which that share of the normal density lies beyond the edge, by bisection",
     tolerance=1e-8,

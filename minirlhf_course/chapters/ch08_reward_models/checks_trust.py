@@ -137,7 +137,7 @@ def _(error, draw: Draw) -> Iterator[Comparison]:
     "A harmful reply gets its safety score whatever its helpfulness; a harmless one gets its helpfulness "
     "whatever its safety score.",
     of=reward_losses.gated_reward,
-    against="replies classified as harmless and harmful by hand; helpfulness never compensates harm",
+    against="replies classified as harmless and harmful by hand; helpfulness never compensates for harm",
     wrong={
         "sum of the two": lambda helpful, safe, *, threshold: helpful + safe,
         "the smaller of the two": lambda helpful, safe, *, threshold: torch.minimum(helpful, safe),

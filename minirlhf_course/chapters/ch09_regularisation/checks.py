@@ -25,7 +25,8 @@ def _with(probs: Tensor, kept: float) -> Tensor:
 @check(
     "eq:reverse-kl",
     "value",
-    "Computed from logits, up to any added constants; a token with probability 0 under π contributes nothing itself.",
+    "Computed from logits, whatever constants are added to them; a token with probability 0 under π has no term "
+    "of its own and matters only by its probability under π_ref.",
     of=kl.reverse_kl,
     against="Σ p (log p − log q) of probabilities",
     wrong={
@@ -49,7 +50,7 @@ def _(reverse_kl, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:reverse-kl",
     "gradient",
-    "The gradient of each logit is π times the difference between its log-ratio and the mean log-ratio.",
+    "The gradient with respect to each logit is π times the difference between its log-ratio and the mean log-ratio.",
     of=kl.reverse_kl,
     against="π (log π/π_ref − KL), the score function written out",
     wrong={
@@ -162,7 +163,7 @@ def _(generalised_jsd, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:generalised-jsd",
     "limits",
-    "Divided by β or 1−β it converges to one KL or the other.",
+    "Divided by β it converges to the forward KL as β → 0; divided by 1 − β, to the reverse KL as β → 1.",
     of=kl.generalised_jsd,
     against="forward KL as β → 0, reverse KL as β → 1",
     tolerance=1e-7,

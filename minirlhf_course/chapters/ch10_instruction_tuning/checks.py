@@ -330,7 +330,7 @@ DFT_WRONG: dict[str, Any] = {
 @check(
     "eq:dft",
     "value",
-    "The expected loss at a position, summed over all tokens, is the entropy of the position.",
+    "The losses of all tokens of the vocabulary at one position sum to the entropy of the position.",
     of=tuning.dynamic_nll,
     against="the entropy of the position",
     wrong=DFT_WRONG | {"−π": lambda logps: -logps.exp()},

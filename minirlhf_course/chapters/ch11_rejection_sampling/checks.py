@@ -385,7 +385,8 @@ def _(top_overall, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:top-k-density",
     "value",
-    "The probability of each band of quantiles is its expected fraction of the kept replies, the k best of n.",
+    "The integral of the density over a band of quantiles is the expected fraction of the kept replies, the k "
+    "best of n, that lie in it.",
     of=equations.top_k_density_ratio,
     against="all ways to draw n of five equally likely bands of quantiles, those that meet in a band ranked in all orders, by quadrature",
     wrong={

@@ -53,7 +53,8 @@ def _(reinforce, draw: Draw) -> Comparison:
 @check(
     "eq:ptx",
     "expected gradient",
-    "The gradient of the pretraining term is that of the forward KL from the texts to the policy.",
+    "The expected gradient of the pretraining term is −γ times that of the forward KL(texts‖π), so ascending it "
+    "pulls the policy towards the texts.",
     of=pg.pretraining,
     against="−γ ∇KL(texts‖π) over every response",
     wrong={
@@ -288,7 +289,7 @@ def _(leave_one_out, draw: Draw) -> Comparison:
 @check(
     "eq:policy-ratio",
     "value",
-    "Weighted by ρ, the expectation under π_old is that under π: Σ π_old ρ f = Σ π f.",
+    "The expectation under π_old of f weighted by ρ is the expectation of f under π: Σ π_old ρ f = Σ π f.",
     of=pg.policy_ratio,
     against="expectation under π, summed over the vocabulary",
     wrong={

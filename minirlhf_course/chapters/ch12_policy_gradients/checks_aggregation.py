@@ -42,7 +42,8 @@ def _dropped(rule, batch, value) -> Iterator[Comparison]:
 @check(
     "eq:sequence-mean",
     "value",
-    "Mean over responses of the mean over tokens; rows without tokens are excluded (or counted in the divisor).",
+    "Mean over responses of the mean over tokens; dropped rows are left out of the sum, and of the divisor too "
+    "unless renormalise=False.",
     of=agg.sequence_mean,
     against="mean of the rows' means, from lists",
     wrong={

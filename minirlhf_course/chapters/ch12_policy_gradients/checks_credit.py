@@ -22,7 +22,8 @@ from minirlhf_course.ledger.registry import Comparison, Draw, chain, check
 @check(
     "eq:decision-noise",
     "value",
-    "The variance from a token's own sampling and from the weighted sum of all others, over the squared gradient.",
+    "The variance of the gradient estimate, from each token's own advantage and from the weighted sum of the "
+    "advantages of all other tokens, divided by the squared norm of the gradient.",
     of=decision_noise,
     against="mean and variance of the estimate, summed over every reply",
     wrong={

@@ -106,7 +106,7 @@ def _(missing_eos_penalty, draw: Draw) -> Iterator[Comparison]:
 @check(
     "eq:length-penalty",
     "expected value",
-    "The expected penalty is α per expected token.",
+    "The expected penalty is α times the expected number of tokens.",
     of=shaping.length_penalty,
     against="E[r] − α Σ_t P(at least t tokens)",
     wrong={
@@ -197,7 +197,8 @@ def _(value_clip, draw: Draw) -> Comparison:
 @check(
     "eq:value-clip",
     "gradient",
-    "0 if the value has moved more than c towards its target, V − R otherwise.",
+    "0 if the value has moved more than c towards its target without passing it; V − R within the range, and if "
+    "it has moved away from the target or well past it.",
     of=value_losses.value_clip,
     against="finite differences of the cases",
     wrong=VALUE_WRONG,
@@ -221,9 +222,9 @@ def _(value_clip, draw: Draw) -> Comparison:
 @check(
     "eq:clip-fraction",
     "value",
-    "The clip fraction is the fraction of sampled tokens whose gradient is 0.",
+    "The clip fraction is the fraction of sampled tokens with a nonzero advantage whose gradient is 0.",
     of=diagnostics.clip_fraction,
-    against="the fraction of tokens for which PPO's objective has no gradient",
+    against="the fraction of tokens with a nonzero advantage for which PPO's objective has no gradient",
     wrong={
         "every ratio outside the interval counted": lambda logps, old, a, mask, **o: (
             ((pg.policy_ratio(logps, old, mask) - 1).abs() > o["epsilon"])[mask].double().mean()
