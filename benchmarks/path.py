@@ -29,7 +29,7 @@ import minirlhf
 #: GRPO's lines were 954 before its loss had a name: the rest are those of `losses.policy_loss`, which readers are sent to first.
 #: By seven lines more: a step measures how alike its completions are, and says if the grader applies to none of them.
 #: By two lines more: a reference reads no more rows at once than the update, and fast paths are compared without autocast.
-BOUNDS = {"grpo": (36, 184, 1065), "dpo": (27, 110, 585)}
+BOUNDS = {"grpo": (36, 185, 1065), "dpo": (27, 110, 585)}
 
 ROOT = Path(minirlhf.__file__).parent
 
