@@ -9,7 +9,13 @@ import torch
 
 from minirlhf.models import pretrained as wheels
 from minirlhf_course import evidence
-from minirlhf_course.chapters.ch16_reasoning import pretrained, pretrained_claims, pretrained_own, pretrained_selection
+from minirlhf_course.chapters.ch16_reasoning import (
+    pretrained,
+    pretrained_claims,
+    pretrained_own,
+    pretrained_selection,
+    study_pretrained_own,
+)
 from minirlhf_course.chapters.ch16_reasoning.pretrained_claims import CLAIMS, kl_at, measure
 from minirlhf_course.evidence import claims, t_distribution
 from minirlhf_course.evidence.claims import jackknife, verdicts
@@ -280,4 +286,15 @@ def test_records_give_stored_selection(path):
     assert stored == pytest.approx(found, rel=1e-9, abs=1e-9)
     assert [stored[f"gold_gold_{n}"] for n in (1, 8)] == pytest.approx(
         [pretrained_claims.pass_at(record["base"], n) for n in (1, 8)]
+    )
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("pretrained_own_*.json")), ids=lambda path: path.stem)
+def test_records_give_stored_own(path):
+    seed = path.stem.rpartition("_")[2]
+    own, main = (
+        json.loads((FOLDER / f"pretrained_{name}_{seed}.json").read_text(encoding="utf-8")) for name in ("own", "seed")
+    )
+    assert evidence.result("ch16_pretrained_own")["seeds"][seed] == pytest.approx(
+        study_pretrained_own.measured(own, main), rel=1e-9, abs=1e-9
     )
