@@ -7,6 +7,7 @@ import torch
 from facts import raises
 
 from minirlhf_course.ledger import registry
+from minirlhf_course.ledger.pages import outcome
 from minirlhf_course.ledger.registry import Draw, Ledger, chain, check, discrepancy, evaluate, run, run_wrong
 
 
@@ -189,6 +190,22 @@ def test_run_wrong_judges_a_variant_by_its_finite_values(ledger, variant, error,
     result = run_wrong(register(ledger, compare=compare), variant, 0)
     assert result.error == error
     assert result.message.partition(":")[0] == message
+
+
+def test_outcome_asks_an_accepted_variant_on_two_more_seeds(ledger):
+    """Where the first inputs do not show a fault by chance, the next do; a variant that is right stays accepted."""
+    drawn = []
+
+    def compare(f, draw):
+        """Inputs that are 0 on the first seed."""
+        drawn.append(float(draw.normal()))
+        x = torch.ones(2) * float(drawn[-1] != drawn[0])
+        yield f(x), 2 * x
+
+    entry = register(ledger, compare=compare, wrong={"tripled": lambda x: 3 * x, "right": lambda x: x + x})
+    found = outcome(entry, 5)
+    assert found.accepted == ["right"]
+    assert [found.wrong[name].seed for name in ("tripled", "right")] == [6, 7]
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------
