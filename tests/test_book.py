@@ -466,6 +466,37 @@ def test_touch_figure_waits_for_the_answer_and_goes_to_what_was_asked(site: Path
     assert browser.ask(seen)
 
 
+LECTURE = """(() => {
+  const words = (e) => e.textContent.replace(/\\s+/g, " "), key = (k) => dispatchEvent(new KeyboardEvent("keydown", { key: k }));
+  const page = document.querySelector("article.bd-article"), before = words(page);
+  const asked = [...page.querySelectorAll("section > p")].filter((p) => !p.matches(".chapter-links") && !p.querySelector(":scope > button:only-child"));
+  document.querySelector(".lecture-link > button").click();
+  const count = Number(document.querySelector(".lecture-count").textContent.split(" of ")[1]), crowded = [], noted = new Set();
+  for (let i = 1; i <= count; key("ArrowRight"), i++) {
+    const shown = [...page.querySelectorAll(".on-slide")].filter((e) => e.offsetHeight > 0), root = document.documentElement;
+    const empty = shown.length < 2 && !shown[0]?.querySelector("li");
+    if (empty || root.scrollHeight > innerHeight + 40 || root.scrollWidth > innerWidth + 1) crowded.push(i);
+    document.querySelectorAll(".lecture-panel > p").forEach((p) => noted.add(words(p)));
+  }
+  key("Escape");
+  const chapter = (p) => !p.closest("#references, [id^=exercises], [id^=names-elsewhere], .admonition, .proof, .docutils.container, details, li");
+  return { count, crowded, lost: asked.filter((p) => chapter(p) && !noted.has(words(p))).map(words), same: words(page) === before };
+})()"""
+
+
+@pytest.mark.parametrize("number", but(SHORT))
+def test_lecture_shows_a_chapter_slide_by_slide_and_leaves_its_page_as_it_was(
+    number: int, site: Path, browser: Browser
+) -> None:
+    """No slide is empty or too tall for a projector, and each paragraph is in the notes of one."""
+    browser.resize(1280, 720)
+    fresh(browser, (site / f"{PAGES[number]}.html").as_uri())
+    found = browser.ask(LECTURE)
+    browser.resize(1280, 900)
+    assert 30 <= found.pop("count") <= 75
+    assert found == {"crowded": [], "lost": [], "same": True}
+
+
 @pytest.mark.parametrize("number", but())
 def test_touch_figure_on_a_phone_keeps_its_controls_in_sight(number: int, site: Path, phone: Browser) -> None:
     """Where the last panel is read, the controls stand above it and leave it room; the text below stands apart."""

@@ -51,4 +51,5 @@ class RunThis(SphinxPostTransform):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the transform."""
     app.add_post_transform(RunThis)
+    app.add_js_file("lecture.js", loading_method="defer")  # beside these links it puts a button
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
