@@ -104,7 +104,8 @@ def test_cli_answers_that_need_no_tensor_load_no_pytorch_and_training_options_no
     answers = [["--help"], *([*name.split(), "--help"] for name in AT_ONCE)]
     answers += [["doctor", "faq"], ["doctor", "metrics"], ["doctor", f"{tmp_path}"], ["doctor", f"{tmp_path}/none"]]
     answers += [["plot", f"{tmp_path}/none"], ["plot", f"{tmp_path}", "--metrics", "none"], ["data", "none"], ["verfy"]]
-    answers += [["train", "grpo", "--help"]]
+    answers += [["verify", "eq:none"], ["verify", "--show", "eq:none"], ["verify", "--chapter", "99"]]
+    answers += [["doctor", "gallery"], ["doctor", "gallery", "none"], ["train", "grpo", "--help"]]
     ask = "try:\n    dispatch({0})\nexcept (SystemExit, UserError):\n    pass\nseen[{1!r}] = sorted({{'torch', 'transformers'}} & {{*sys.modules}})\n"
     lines = "".join(ask.format(argv, " ".join(argv)) for argv in answers)
     end = "models = [m for m in sys.modules if m in ('transformers.modeling_utils', 'transformers.models.llama.modeling_llama')]\nprint(json.dumps([seen, models]), file=sys.stderr)"

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from minirlhf.core.errors import UserError
+from minirlhf.core.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from minirlhf.trainers.history import History
@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the failures, show one, or start the quiz."""
-    from minirlhf_course.gallery.catalogue import gallery, get
+    from minirlhf_course.gallery.failure import texts  # not the runs, whose modules import torch
 
     if args.seed < 0:
         raise UserError(f"--seed {args.seed}; expected at least 0", argument="--seed", value=args.seed, expected=0)
@@ -50,12 +50,12 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(
                 "--quiz goes with --seed only: it selects the failures itself", argument="--quiz", expected="--seed"
             )
-        if not 1 <= args.quiz <= len(gallery()):
+        if not 1 <= args.quiz <= len(texts()):
             raise UserError(
-                f"--quiz {args.quiz}; expected 1 to {len(gallery())}",
+                f"--quiz {args.quiz}; expected 1 to {len(texts())}",
                 argument="--quiz",
                 value=args.quiz,
-                expected=(1, len(gallery())),
+                expected=(1, len(texts())),
             )
         return quiz(args.quiz, args.seed)
     if args.name is None:
@@ -65,10 +65,14 @@ def run(args: argparse.Namespace) -> int:
                 argument="--out",
                 expected="NAME",
             )
-        for failure in gallery().values():
-            print(f"{failure.name:<22}{failure.title}")
+        for name, text in texts().items():
+            print(f"{name:<22}{text['title']}")
         return 0
-    show(get(args.name), args.seed, args.out)
+    if args.name not in texts():
+        raise unknown("failure", args.name, texts())
+    from minirlhf_course.gallery.catalogue import gallery
+
+    show(gallery()[args.name], args.seed, args.out)
     return 0
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minirlhf.core.errors import UserError, unknown
+from minirlhf_course import chapters
 
 if TYPE_CHECKING:
-    from minirlhf_course.ledger.registry import Check, Ledger
+    from minirlhf_course.ledger.registry import Check
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,20 +42,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _selected(args: argparse.Namespace, ledger: Ledger) -> list[Check]:
-    for label in args.labels:
-        if label not in ledger.labels():
-            raise unknown("label", label, ledger.labels())
-    checks = ledger.select(args.labels, args.chapter)
-    if not checks:
-        chapters = sorted({c.chapter for c in ledger.checks.values()})
+def _require_checks(args: argparse.Namespace) -> None:
+    """Refuse a label or a chapter without checks, before the checks, which import torch, are loaded."""
+    known = chapters.read_labels()
+    for label in [*args.labels, *([] if args.show is None else [args.show])]:
+        if label not in known:
+            raise unknown("label", label, known)
+    checked = [chapter.number for chapter in chapters.chapters() if chapter.checks]
+    if args.chapter is not None and args.chapter not in checked:
         raise UserError(
-            f"chapter {args.chapter} has no checks; chapters that have: {', '.join(map(str, chapters))}",
+            f"chapter {args.chapter} has no checks; chapters that have: {', '.join(map(str, checked))}",
             argument="--chapter",
             value=args.chapter,
-            expected=chapters,
+            expected=checked,
         )
-    return checks
 
 
 def _one_mode(args: argparse.Namespace) -> None:
@@ -119,13 +120,7 @@ def _verify(checks: list[Check], seed: int, as_json: bool) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 1 if a check failed."""
-    import torch
-
-    from minirlhf_course.chapters import load_checks
-    from minirlhf_course.ledger import pages as reader
-
     _one_mode(args)
-    torch.set_num_threads(1)
     seed = secrets.randbelow(2**31) if args.seed is None else args.seed
     own_files = [label for label in args.labels if label.endswith(".md")]
     if own_files:
@@ -136,11 +131,15 @@ def run(args: argparse.Namespace) -> int:
             argument="--html",
             value=args.html,
         )
-    ledger = load_checks()
+    _require_checks(args)
+    import torch
+
+    from minirlhf_course.ledger import pages as reader
+
+    torch.set_num_threads(1)
+    ledger = chapters.load_checks()
     width = shutil.get_terminal_size((120, 24)).columns
     if args.show is not None:
-        if args.show not in ledger.labels():
-            raise unknown("label", args.show, ledger.labels())
         text, passed = reader.page(ledger, args.show, seed, width)
         invariants, invariants_hold = reader.promises(ledger, args.show, seed)
         print(f"{text}\n\n{invariants}")
@@ -154,4 +153,4 @@ def run(args: argparse.Namespace) -> int:
         comparisons = peers.rows(seed)
         print(f"{peers.table(comparisons)}\nseed {seed}")
         return 0 if all(row.holds for row in comparisons) else 1
-    return _verify(_selected(args, ledger), seed, args.json)
+    return _verify(ledger.select(args.labels, args.chapter), seed, args.json)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minirlhf.core.errors import UserError
-from minirlhf_course.ledger.formulas.legends import PRINTINGS, Printings
-from minirlhf_course.ledger.registry import LEDGER, Ledger
+
+if TYPE_CHECKING:
+    from minirlhf_course.ledger.formulas.legends import Printings
+    from minirlhf_course.ledger.registry import Ledger
 
 FOLDER = Path(__file__).parent
 
@@ -141,8 +144,16 @@ def chapter(number: int) -> Chapter:
     )
 
 
+def read_labels() -> list[str]:
+    """All labels that checks prove, sorted, read from the text of the checks: no module that computes is imported."""
+    texts = (path.read_text(encoding="utf-8") for c in chapters() for path in sorted(c.folder.glob("checks*.py")))
+    return sorted({label for text in texts for label in re.findall(r'"(eq:[a-z0-9-]+)"', text)})
+
+
 def load_checks() -> Ledger:
     """Import the checks of every chapter and return the filled ledger."""
+    from minirlhf_course.ledger.registry import LEDGER
+
     for found in chapters():
         for module in found.checks:
             importlib.import_module(module)
@@ -151,6 +162,8 @@ def load_checks() -> Ledger:
 
 def load_legends() -> Printings:
     """Import the legends of every chapter and return them, with the formulas that are pinned."""
+    from minirlhf_course.ledger.formulas.legends import PRINTINGS
+
     for found in chapters():
         for module in found.legends:
             importlib.import_module(module)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from minirlhf.core.errors import unknown
 from minirlhf_course.gallery import given, online
 from minirlhf_course.gallery.failure import BrokenRun
 
@@ -15,11 +14,3 @@ def gallery() -> dict[str, BrokenRun]:
 def beside(failure: BrokenRun) -> str:
     """Return the name of the healthy run: the name of the first failure that has this healthy run."""
     return next(name for name, other in gallery().items() if other.healthy == failure.healthy)
-
-
-def get(name: str) -> BrokenRun:
-    """Return the failure of this name; an unknown name raises a ``UserError`` that suggests the nearest name."""
-    failures = gallery()
-    if name not in failures:
-        raise unknown("failure", name, failures)
-    return failures[name]

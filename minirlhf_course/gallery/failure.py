@@ -37,27 +37,27 @@ class BrokenRun:
     @property
     def title(self) -> str:
         """A short name of the failure."""
-        return _texts()[self.name]["title"]
+        return texts()[self.name]["title"]
 
     @property
     def symptom(self) -> str:
         """What the metrics show."""
-        return _texts()[self.name]["symptom"]
+        return texts()[self.name]["symptom"]
 
     @property
     def cause(self) -> str:
         """The reason of the failure."""
-        return _texts()[self.name]["cause"]
+        return texts()[self.name]["cause"]
 
     @property
     def fix(self) -> str:
         """The remedy."""
-        return _texts()[self.name]["fix"]
+        return texts()[self.name]["fix"]
 
     @property
     def check(self) -> str:
         """A check that detects the fault before the run."""
-        return _texts()[self.name]["check"]
+        return texts()[self.name]["check"]
 
     @property
     def broken(self) -> Run:
@@ -86,7 +86,7 @@ class BrokenRun:
 
 
 @functools.cache
-def _texts() -> dict[str, dict[str, str]]:
+def texts() -> dict[str, dict[str, str]]:
     """Return the texts of all failures by name."""
     return tomllib.loads(files("minirlhf_course.gallery").joinpath("failures.toml").read_text(encoding="utf-8"))
 
