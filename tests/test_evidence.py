@@ -706,3 +706,11 @@ def test_evidence_of_non_finite_numbers_raises_value_error(broken):
         evidence.margin([broken, 1.0, 2.0], 0.5)
     with raises(ValueError, argument="columns", problem="not finite"):
         evidence.differences({"a": [broken, 0.5, 0.6], "b": [0.1, 0.2, 0.3]})
+
+
+def test_real_file_is_the_one_that_the_environment_names(monkeypatch, tmp_path):
+    monkeypatch.setenv("MINIRLHF_HH", str(tmp_path))
+    assert evidence.real_file("MINIRLHF_HH") == tmp_path
+    monkeypatch.delenv("MINIRLHF_HH")
+    with raises(UserError, argument="MINIRLHF_HH", problem="missing"):
+        evidence.real_file("MINIRLHF_HH")

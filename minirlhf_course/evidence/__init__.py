@@ -6,6 +6,7 @@ long as the code behaves as it did.
 :mod:`.probe`           numbers from a short run of a study, and their tolerances
 :mod:`.paired`          paired comparisons of the numbers of several seeds
 :mod:`.claims`          claims that are stated before their runs, and their verdicts
+:mod:`.real_files`      public data that studies measure, outside the repository
 :mod:`.t_distribution`  Student's t, for differences over a few seeds
 ======================  ==============================================================================
 """
@@ -22,6 +23,7 @@ from minirlhf_course.evidence.paired import (
     values,
 )
 from minirlhf_course.evidence.probe import brief, settings, trace
+from minirlhf_course.evidence.real_files import real_file
 from minirlhf_course.evidence.study import Study, write
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "differences",
     "margin",
     "read",
+    "real_file",
     "result",
     "results",
     "settings",

@@ -8,13 +8,11 @@ bootstrap; all other numbers are equal for all seeds. Writes ``study_hh.json``.
 
 import itertools
 import math
-import os
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import generator
 from minirlhf.core.statistics import holm, sign_test
 from minirlhf.data import loaders
@@ -22,7 +20,7 @@ from minirlhf.data.elicitation import as_completion, as_prompt
 from minirlhf.data.records import Comparison
 from minirlhf.feedback.biases import FEWEST, TRAITS, differences, fit_pairs, run_bias_tests
 from minirlhf_course.chapters.ch07_preference_data.bank import QUESTIONS, written
-from minirlhf_course.evidence import Study
+from minirlhf_course.evidence import Study, real_file
 
 QUARTERS = 4
 LENGTH = list(TRAITS).index("length")
@@ -92,15 +90,8 @@ def _findings(x: Tensor, names: Sequence[str]) -> dict[str, float]:
 
 
 def one_seed(seed: int) -> dict[str, float]:
-    """Measure the file of ``MINIRLHF_HH``.
-
-    Raises:
-        UserError: the variable does not name a file.
-    """
-    file = os.environ.get("MINIRLHF_HH")
-    if file is None:
-        raise UserError("MINIRLHF_HH is not set; expected 800 rows of anthropics/hh-rlhf (harmless), a JSONL file")
-    return measure(loaders.load(file).comparisons(), seed, 1000)
+    """Measure the file of ``MINIRLHF_HH``."""
+    return measure(loaders.load(real_file("MINIRLHF_HH")).comparisons(), seed, 1000)
 
 
 def probe() -> dict[str, float | str]:

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from minirlhf.core.randomness import numpy_generator
-from minirlhf.data.chat import encode
+from minirlhf.data import tasks
+from minirlhf.data.chat import Message, conversation, encode
+from minirlhf.data.preferences import sample_pairs
 from minirlhf.data.records import Comparison
 from minirlhf.data.types import PreferenceExample, Tokens, pair
 from minirlhf.equations.reward_losses import bradley_terry_loss
@@ -44,6 +46,16 @@ def split(pairs: Sequence[Comparison], fold: int, folds: int) -> tuple[list[Comp
     order = numpy_generator("folds of real pairs").permutation(len(prompts))
     held = {prompts[i] for i in order[fold::folds]}
     return [p for p in pairs if repr(p.prompt) not in held], [p for p in pairs if repr(p.prompt) in held]
+
+
+def toy_pairs(count: int) -> list[Comparison]:
+    """Pairs of the assistant task in the form of the real ones, for probes."""
+
+    def said(text: str) -> list[Message]:
+        return [{"role": "assistant", "content": text}]
+
+    pairs = sample_pairs(tasks.get("assistant"), count)
+    return [Comparison(conversation(p.prompt), said(p.chosen), said(p.rejected)) for p in pairs]
 
 
 def tokenised(tokenizer: Any, pairs: Sequence[Comparison], tokens: int) -> list[PreferenceExample]:

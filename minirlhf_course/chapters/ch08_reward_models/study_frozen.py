@@ -6,32 +6,21 @@ number in the first twelve hex digits of the file's SHA-256. Writes ``study_froz
 """
 
 import hashlib
-import os
-from pathlib import Path
 
-from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import threads
 from minirlhf.data import loaders, tasks
-from minirlhf.data.chat import conversation
-from minirlhf.data.preferences import sample_pairs
-from minirlhf.data.records import Comparison
 from minirlhf.models.loading import load_model
 from minirlhf.models.tiny import tiny_model
 from minirlhf.models.tokenizers import word_tokenizer
 from minirlhf_course.chapters.ch08_reward_models.frozen import MODEL, FrozenPlan, evaluate
-from minirlhf_course.evidence import Study, settings
+from minirlhf_course.chapters.ch08_reward_models.real_pairs import toy_pairs
+from minirlhf_course.evidence import Study, real_file, settings
 
 
 def one_seed(seed: int) -> dict[str, float]:
-    """The file of ``MINIRLHF_HH``; nothing is drawn at random, so there is one run.
-
-    Raises:
-        UserError: the variable does not name a file.
-    """
-    file = os.environ.get("MINIRLHF_HH")
-    if file is None:
-        raise UserError("MINIRLHF_HH is not set; expected 800 rows of anthropics/hh-rlhf (harmless), a JSONL file")
-    digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    """The file of ``MINIRLHF_HH``; nothing is drawn at random, so there is one run."""
+    file = real_file("MINIRLHF_HH")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
     with threads(1):
         numbers = evaluate(loaders.load(file).comparisons(), FrozenPlan(), *load_model(MODEL, complete_tokenizer=True))
     return numbers | {"digest": float(int(digest[:12], 16))}
@@ -40,13 +29,10 @@ def one_seed(seed: int) -> dict[str, float]:
 def probe() -> dict[str, float | str]:
     """The same with an untrained tiny model, on forty pairs of the assistant world."""
     task = tasks.get("assistant")
-    pairs = [Comparison(conversation(p.prompt), _said(p.chosen), _said(p.rejected)) for p in sample_pairs(task, 40)]
     tokenizer = word_tokenizer(task.words)
-    return evaluate(pairs, FrozenPlan(), tiny_model("nano", tokenizer, seed=0), tokenizer) | settings(plan=FrozenPlan())
-
-
-def _said(text: str) -> list[dict[str, str]]:
-    return [{"role": "assistant", "content": text}]
+    return evaluate(toy_pairs(40), FrozenPlan(), tiny_model("nano", tokenizer, seed=0), tokenizer) | settings(
+        plan=FrozenPlan()
+    )
 
 
 STUDY = Study(one_seed, probe, seeds=1)

@@ -8,17 +8,20 @@ held out, so that each pair is held out once. Writes ``study_real.json``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from minirlhf.core.errors import UserError
-from minirlhf.data import loaders, tasks
-from minirlhf.data.chat import conversation
-from minirlhf.data.preferences import sample_pairs
+from minirlhf.data import loaders
 from minirlhf.data.records import Comparison
-from minirlhf_course.chapters.ch08_reward_models.real_pairs import RealPlan, by_words, longer, reward_of, split
-from minirlhf_course.evidence import Study, settings
+from minirlhf_course.chapters.ch08_reward_models.real_pairs import (
+    RealPlan,
+    by_words,
+    longer,
+    reward_of,
+    split,
+    toy_pairs,
+)
+from minirlhf_course.evidence import Study, real_file, settings
 
 
 def measure(pairs: Sequence[Comparison], fold: int, plan: RealPlan) -> dict[str, float]:
@@ -29,33 +32,18 @@ def measure(pairs: Sequence[Comparison], fold: int, plan: RealPlan) -> dict[str,
 
 
 def one_seed(fold: int) -> dict[str, float]:
-    """The file of ``MINIRLHF_HH``.
-
-    Raises:
-        UserError: the variable does not name a file.
-    """
-    file = os.environ.get("MINIRLHF_HH")
-    if file is None:
-        raise UserError("MINIRLHF_HH is not set; expected 800 rows of anthropics/hh-rlhf (harmless), a JSONL file")
-    return measure(loaders.load(file).comparisons(), fold, RealPlan())
+    """The file of ``MINIRLHF_HH``."""
+    return measure(loaders.load(real_file("MINIRLHF_HH")).comparisons(), fold, RealPlan())
 
 
 def probe() -> dict[str, float | str]:
     """The same for a few steps, on forty pairs of the assistant world."""
-    pairs = [
-        Comparison(conversation(p.prompt), _said(p.chosen), _said(p.rejected))
-        for p in sample_pairs(tasks.get("assistant"), 40)
-    ]
     full = RealPlan()
     training = replace(full.training, max_steps=4, batch_size=8)
     plan = replace(full, vocabulary=300, tokens=24, epochs=2, training=training)
-    numbers = measure(pairs, 0, plan)
+    numbers = measure(toy_pairs(40), 0, plan)
     del numbers["minutes"]
     return numbers | settings(plan=full)
-
-
-def _said(text: str) -> list[dict[str, str]]:
-    return [{"role": "assistant", "content": text}]
 
 
 STUDY = Study(one_seed, probe)

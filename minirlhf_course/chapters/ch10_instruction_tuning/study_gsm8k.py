@@ -4,25 +4,14 @@ It needs a file that is no part of this repository: 1,000 rows of GSM8K's traini
 numbers are written down, no texts. A *seed* is an order of the batches that packed rows are compared with. Writes ``study_gsm8k.json``.
 """
 
-import os
-from pathlib import Path
-
-from minirlhf.core.errors import UserError
 from minirlhf.core.folders import cache_folder
 from minirlhf_course.chapters.ch10_instruction_tuning.savings import BATCH, WIDTHS, lengths, questions, savings
-from minirlhf_course.evidence import Study
+from minirlhf_course.evidence import Study, real_file
 
 
 def one_seed(seed: int) -> dict[str, float]:
-    """The file of ``MINIRLHF_GSM8K``.
-
-    Raises:
-        UserError: the variable does not name a file.
-    """
-    file = os.environ.get("MINIRLHF_GSM8K")
-    if file is None:
-        raise UserError("MINIRLHF_GSM8K is not set; expected 1,000 rows of GSM8K, a JSONL file")
-    return savings(lengths(questions(Path(file))), WIDTHS, BATCH, seed)
+    """The file of ``MINIRLHF_GSM8K``."""
+    return savings(lengths(questions(real_file("MINIRLHF_GSM8K"))), WIDTHS, BATCH, seed)
 
 
 def probe() -> dict[str, float | str]:

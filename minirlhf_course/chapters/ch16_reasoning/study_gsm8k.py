@@ -6,19 +6,17 @@ right answer with another number, and the right number written in another way, m
 takes what follows ``####``, without commas, and compares characters. Writes ``study_gsm8k.json`` (seconds).
 """
 
-import os
 import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import numpy_generator
 from minirlhf.data import loaders
 from minirlhf.data.records import Problem
 from minirlhf.data.tasks.scratchpad import SCRATCHPAD, read
 from minirlhf.feedback import graders
-from minirlhf_course.evidence import Study
+from minirlhf_course.evidence import Study, real_file
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 
@@ -79,15 +77,8 @@ def measure(problems: Sequence[Problem], seed: int) -> dict[str, float]:
 
 
 def one_seed(seed: int) -> dict[str, float]:
-    """The file of ``MINIRLHF_GSM8K``.
-
-    Raises:
-        UserError: the variable does not name a file.
-    """
-    file = os.environ.get("MINIRLHF_GSM8K")
-    if file is None:
-        raise UserError("MINIRLHF_GSM8K is not set; expected rows of GSM8K, a JSONL file with question and answer")
-    return measure(loaders.load(file).problems(), seed)
+    """The file of ``MINIRLHF_GSM8K``."""
+    return measure(loaders.load(real_file("MINIRLHF_GSM8K")).problems(), seed)
 
 
 def probe() -> dict[str, float | str]:
