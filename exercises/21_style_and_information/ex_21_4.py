@@ -65,13 +65,18 @@ def verdicts(draw, columns=2, pairs=80, clear=1.0):
 
 
 def best(scores, x):
-    """The weights of the columns ``x (N, F)``, by least squares on working responses, which are fitted again until they stay."""
+    """The weights of the columns ``x (N, F)``, by least squares on working responses, which are fitted again until they stay.
+
+    NaN if the scores have no finite optimum, which may happen if a mistake counts the ties otherwise.
+    """
     size = x.square().mean(0).sqrt()
     weights = torch.zeros(x.shape[1], dtype=torch.float64)
     for _ in range(25):
         p = torch.sigmoid((x / size) @ weights)
         root = (p * (1 - p)).sqrt()
         response = (x / size) @ weights + (scores - p) / (p * (1 - p))
+        if not bool(response.isfinite().all()):
+            return torch.full_like(weights, torch.nan)
         weights = torch.linalg.lstsq(root[:, None] * x / size, (root * response)[:, None]).solution[:, 0]
     return weights / size
 
