@@ -82,18 +82,23 @@ from minirlhf_course.classroom.testing import expect, fail, test, tidy
 NAMES = ["in.weight", "in.bias", "out.weight", "out.bias"]
 
 
-def parent(draw, units=4):
-    """Return a model whose second unit is a longer copy of the first, the others far from both; two biases are close."""
+def parent(draw, units=4, outputs=2):
+    """Return a model whose second unit is a longer copy of the first, the others far from both; two biases are close.
+
+    A model with another number of outputs has also another number of inputs.
+    """
     rows = torch.tensor([[1, 1, 0], [3, 3, 0], [-2, 1, 2], [0, -2, -1], [2, -2, 3]], dtype=torch.float64)[:units]
     rows = rows + tidy(draw.uniform(units, 3, low=-0.2, high=0.2))
     rows[1] = 3 * rows[0]
     bias = torch.tensor([0.5, 0.45, -1.0, 1.5, -2.0], dtype=torch.float64)[:units]
+    rows = torch.cat([rows, rows[:, : outputs - 2]], 1)
     out = torch.tensor([[2, 0, -2, 4, 1], [-3, 0, 1, 2, -1]], dtype=torch.float64)[:, :units]
+    out = out.repeat(2, 1)[:outputs]
     return {
         "in.weight": rows,
         "in.bias": bias,
-        "out.weight": out + tidy(draw.uniform(2, units, low=-0.5, high=0.5)),
-        "out.bias": tidy(draw.normal(2)),
+        "out.weight": out + tidy(draw.uniform(outputs, units, low=-0.5, high=0.5)),
+        "out.bias": tidy(draw.normal(outputs)),
     }
 
 
@@ -139,7 +144,7 @@ def asked(sub, name, *args):
 def the_nearest(sub, draw):
     "`matching` finds the nearest unit."
     for units in (4, 5):
-        first, order = parent(draw, units), order_of(draw, units)
+        first, order = parent(draw, units, units - 2), order_of(draw, units)
         second = shuffled(tuned(first, draw), order)
         second["in.bias"] = 5 * second["in.bias"].roll(1)  # biases say nothing
         both = [torch.cat([m["in.weight"], m["in.bias"][:, None]], -1) for m in (first, second)]
@@ -173,9 +178,13 @@ def the_nearest(sub, draw):
 )
 def same_function(sub, draw):
     "`aligned` still computes what the second model computed."
-    first, order = parent(draw), order_of(draw)
+    for units, outputs in ((4, 2), (5, 3), (4, 4)):
+        _same_function(sub, draw, parent(draw, units, outputs), order_of(draw, units))
+
+
+def _same_function(sub, draw, first, order):
     second = shuffled(tuned(first, draw), order)
-    x, back = tidy(draw.normal(3, 3)), order.argsort()
+    x, back = tidy(draw.normal(3, first["in.weight"].shape[1])), order.argsort()
     moved = shuffled(second, back)
     got = asked(sub, "aligned", first, second)
     expect(
@@ -216,7 +225,11 @@ def same_function(sub, draw):
 )
 def gives_back(sub, draw):
     "`merge` of a model and its shuffled copy is the model; only the ratio of the shares matters."
-    first, order = parent(draw), order_of(draw)
+    for units, outputs in ((4, 2), (5, 3)):
+        _gives_back(sub, draw, parent(draw, units, outputs), order_of(draw, units))
+
+
+def _gives_back(sub, draw, first, order):
     share = draw.integer(2, 5)
     relative = tuned(first, draw)
     for child, unit, said in ((first, 1, "its own shuffled copy"), (relative, 0.1, "a shuffled relative")):
@@ -242,7 +255,8 @@ def gives_back(sub, draw):
 
 # %% [probes]
 # no gradient: weights are merged after training
-# no size of matching, aligned, merge: a test has models of other sizes; two models, and so two shares
+# no size of matching, aligned, merge: the tests have models of several sizes
+# no varied of merge.shares: two models, and so two shares
 
 
 # %% [mutant] still by a product

@@ -59,9 +59,9 @@ from minirlhf.core import exact_mdp
 from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 
 
-def world(draw, states=3):
-    P = torch.stack([torch.stack([tidy_distribution(draw, states) for _ in range(2)]) for _ in range(states)])
-    return P, tidy(draw.uniform(states, 2, low=-2, high=2))
+def world(draw, states=3, actions=2):
+    P = torch.stack([torch.stack([tidy_distribution(draw, states) for _ in range(actions)]) for _ in range(states)])
+    return P, tidy(draw.uniform(states, actions, low=-2, high=2))
 
 
 def myopic():
@@ -182,6 +182,9 @@ def near_enough(sub, draw):
     cases = [
         (sub, P, r, 0.5, 1e-6),
         (sub, P, r.abs() + 1.0, 0.95, 0.1),  # all rewards positive: the values rise slowly from zero
+        (sub.aside, *world(draw, 4, 3), 0.8, 0.01),
+        (sub.aside, P, -r.abs() - 1.0, 0.95, 0.1),  # all rewards negative: the values fall
+        (sub.aside, P, r.abs() + 1.0, 0.998, 0.1),  # a thousand sweeps are too few
         (sub.aside, *apart(draw), 0.95, 0.05),  # the last change, times γ/(1 − γ), is the error itself
         (sub.aside, *late(), 0.9, 0.1),
         (sub.aside, *waiting(), 0.9, 0.1),

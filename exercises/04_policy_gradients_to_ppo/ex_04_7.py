@@ -271,14 +271,15 @@ def stops(sub, draw):
                 b=right,
             )
     hard, c = spd(draw, size), tidy(draw.normal(size)) + 0.05
-    got = sub.aside.conjugate_gradient(lambda v: hard @ v, c, 200)
-    expect(
-        got,
-        torch.linalg.solve(hard, c),
-        what="x after at most 200 iterations",
-        given={"K": hard, "b": c},
-        tolerance=1e-6,
-    )
+    near = torch.diag(torch.tensor([1.0, 1.000018], dtype=torch.float64))  # after one iteration qᵀq is 10⁻¹⁰ bᵀb
+    for matrix, right in ((hard, c), (hard, 1e-9 * c), (near, torch.ones(2, dtype=torch.float64))):
+        expect(
+            sub.aside.conjugate_gradient(lambda v, matrix=matrix: matrix @ v, right, 200) / right.abs().max(),
+            torch.linalg.solve(matrix, right) / right.abs().max(),
+            what="x after at most 200 iterations, in units of the largest entry of b,",
+            given={"K": matrix, "b": right},
+            tolerance=1e-6,
+        )
 
 
 @test(
@@ -291,17 +292,22 @@ def stops(sub, draw):
 )
 def along_the_natural_gradient(sub, draw):
     "`natural_step` is the longest step along the natural gradient in the trust region."
-    features, theta = policy(draw)
-    actions = torch.tensor([0, 2, 4, draw.integer(0, 4)])[draw.permutation(4)]
-    advantages = tidy(draw.away_from([0.0], 4, low=-2.0, high=2.0, margin=0.3)) + torch.tensor([0.0, 0.05, 0.1, 0.2])
+    for states, size in ((4, 3), (7, 6)):
+        _along_the_natural_gradient(sub, draw, *policy(draw, states=states, size=size))
+
+
+def _along_the_natural_gradient(sub, draw, features, theta):
+    states, size = len(features), len(theta)
+    actions = torch.tensor([0, 2, 4, *(draw.integer(0, 4) for _ in range(states - 3))])[draw.permutation(states)]
+    advantages = tidy(draw.away_from([0.0], states, low=-2.0, high=2.0, margin=0.3)) + 0.05 * torch.arange(states)
     max_kl, damping = [0.01, 0.03][draw.integer(0, 1)], [0.1, 0.3][draw.integer(0, 1)]
     matrix = fisher(features, theta)
-    damped = matrix + damping * torch.eye(3, dtype=torch.float64)
+    damped = matrix + damping * torch.eye(size, dtype=torch.float64)
     new = theta.clone().requires_grad_()
     (g,) = torch.autograd.grad(surrogate(features, theta, new, actions, advantages), new)
     u = torch.linalg.solve(damped, g)
     want = (2 * max_kl / (u @ damped @ u)).sqrt() * u
-    own = features[torch.arange(4), actions]
+    own = features[torch.arange(states), actions]
     raw = torch.linalg.solve(damped, (advantages[:, None] * own).mean(0))
     free = torch.linalg.solve(matrix, g)
     expect(
@@ -325,7 +331,7 @@ def along_the_natural_gradient(sub, draw):
     )  # fmt: skip
     expect(
         sub.aside.natural_step(features, theta, actions, 0 * advantages, max_kl, damping),
-        torch.zeros(3),
+        torch.zeros(size),
         what="the step if all advantages are 0",
     )
 
@@ -339,7 +345,8 @@ def along_the_natural_gradient(sub, draw):
 )
 def searches(sub, draw):
     "`line_search` returns the first try that gains within the KL."
-    theta, step = tidy(draw.normal(3)), tidy(draw.normal(3)) + 0.05
+    size = draw.integer(2, 6)
+    theta, step = tidy(draw.normal(size)), tidy(draw.normal(size)) + 0.05
     max_kl = round(float(draw.uniform(low=0.012, high=0.025)), 3)
     nan, over, under = math.nan, 1.5 * max_kl, 0.5 * max_kl
     cases = {
@@ -397,6 +404,7 @@ def searches(sub, draw):
 
 # %% [edges]
 # stops: however many iterations are allowed
+# stops: as soon as $q^{\mathsf T}q \le 10^{-20}\,b^{\mathsf T}b$
 # stops: if $b = 0$, and then $x = 0$
 # along_the_natural_gradient: If $g$ is 0, the step is 0
 # searches: so 0 means one try

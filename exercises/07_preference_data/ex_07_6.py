@@ -8,7 +8,7 @@
 # The code below implements Dawid and Skene's algorithm with bugs. After some rounds every item gets the same label. Every annotator, also the contrarian of the team, is estimated as almost infallible where this label is true. The logged log-likelihood
 # rises to nearly zero, which is impossible for these labels.
 #
-# **There are three bugs. Find and fix them.** `labels` are `(N, A)` integers, −1 where an annotator did not label the item. `posterior` is `(N, C)`. `confusion[a, c, l]` is the probability that annotator a says l where c is true.
+# **There are three bugs. Find and fix them.** `labels` are `(N, A)` integers, −1 where an annotator did not label the item; there may be a thousand annotators. `posterior` is `(N, C)`. `confusion[a, c, l]` is the probability that annotator a says l where c is true.
 
 # %% [given]
 import torch
@@ -51,20 +51,23 @@ import torch
 from minirlhf_course.classroom.testing import expect, test, tidy_distribution
 
 
-def team(draw, gaps):
-    """Return labels of three annotators for seven items, and a probability of each of two true labels."""
-    labels = torch.tensor([[draw.integer(0, 1) for _ in range(3)] for _ in range(7)])
-    labels[0], labels[1] = torch.tensor([0, 1, 0]), torch.tensor([1, 1, 0])
+SIZES = ((7, 3, 2), (9, 4, 3))  # items, annotators and classes
+
+
+def team(draw, gaps, items, raters, classes):
+    """Return labels of some annotators, and a probability of each true label."""
+    labels = torch.tensor([[draw.integer(0, classes - 1) for _ in range(raters)] for _ in range(items)])
+    labels[0, :3], labels[1, :3] = torch.tensor([0, 1, 0]), torch.tensor([1, 1, 0])
     if gaps:
         labels[2, 0] = labels[3, 1] = labels[4, 1] = -1
-    posterior = torch.stack([tidy_distribution(draw, 2) for _ in range(7)])
+    posterior = torch.stack([tidy_distribution(draw, classes) for _ in range(items)])
     return labels, posterior
 
 
 def counted(labels, posterior, over_truth=False, over=2):
     """Return the confusion tables, counted one label at a time."""
-    _, raters = labels.shape
-    out = torch.full((raters, 2, 2), 1e-3, dtype=torch.float64)
+    (_, raters), classes = labels.shape, posterior.shape[1]
+    out = torch.full((raters, classes, classes), 1e-3, dtype=torch.float64)
     for n, row in enumerate(labels.tolist()):
         for a, said in enumerate(row):
             if said >= 0:
@@ -81,9 +84,14 @@ def counted(labels, posterior, over_truth=False, over=2):
 )
 def rows(sub, draw):
     "Each row of a confusion table is a distribution over the given label."
-    labels, posterior = team(draw, gaps=False)
-    said = torch.nn.functional.one_hot(labels, 2).double()
-    hard = torch.nn.functional.one_hot(posterior.argmax(-1), 2).double()
+    for sizes in SIZES:
+        _rows(sub, *team(draw, False, *sizes))
+
+
+def _rows(sub, labels, posterior):
+    classes = posterior.shape[1]
+    said = torch.nn.functional.one_hot(labels, classes).double()
+    hard = torch.nn.functional.one_hot(posterior.argmax(-1), classes).double()
     bare = torch.einsum("nc,nal->acl", posterior, said)
     smoothed = torch.einsum("nc,nal->acl", posterior, said) + 1
     expect(
@@ -111,14 +119,18 @@ def rows(sub, draw):
 )
 def not_asked(sub, draw):
     "An item without a label of an annotator does not count for this annotator."
-    labels, posterior = team(draw, gaps=True)
+    for sizes in SIZES:
+        _not_asked(sub, *team(draw, True, *sizes))
+
+
+def _not_asked(sub, labels, posterior):
     expect(
         sub.confusions(labels, posterior),
         counted(labels, posterior),
         what="the confusion tables",
         given={"labels": labels, "posterior": posterior},
         mistakes={
-            "−1 is read as the last label": counted(labels % 2, posterior),
+            "−1 is read as the last label": counted(labels % posterior.shape[1], posterior),
             "−1 is read as the first label": counted(labels.clamp(min=0), posterior),
         },
     )
@@ -133,16 +145,27 @@ def not_asked(sub, draw):
 )
 def bayes(sub, draw):
     "The posterior is Bayes' rule; without labels it is the prior."
-    labels, _ = team(draw, gaps=True)
-    labels[6] = -1
-    prior = tidy_distribution(draw, 2)
-    confusion = torch.stack([torch.stack([tidy_distribution(draw, 2) for _ in range(2)]) for _ in range(3)])
-    prior = torch.tensor([0.8, 0.2], dtype=torch.float64) if abs(float(prior[0]) - 0.5) < 0.15 else prior
+    for items, raters, classes in SIZES:
+        labels, _ = team(draw, True, items, raters, classes)
+        rows = lambda classes=classes: torch.stack([tidy_distribution(draw, classes) for _ in range(classes)])
+        _bayes(sub, labels, rows()[0], torch.stack([rows() for _ in range(raters)]))
+    # so many annotators that the product of their probabilities is no longer a number above 0
+    crowd, prior = torch.zeros(1, 1000, dtype=torch.long), tidy_distribution(draw, 2)
+    one = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64)
+    balanced = torch.stack([one, one.flip(1)]).repeat(500, 1, 1)  # half of them speak for each class
+    got = sub.aside.posteriors(crowd, prior, balanced)
+    expect(got, prior[None], what="the posterior after 1,000 labels that cancel", given={"prior": prior})
+
+
+def _bayes(sub, labels, prior, confusion):
+    labels[6], classes = -1, len(prior)
+    if float((prior - 1 / classes).abs().max()) < 0.15:
+        prior = torch.tensor([0.7, *[0.3 / (classes - 1)] * (classes - 1)], dtype=torch.float64)
     out = []
     for flat, read in ((False, confusion), (True, confusion), (False, confusion.mT)):
         rows = []
         for row in labels.tolist():
-            joint = torch.ones(2, dtype=torch.float64) if flat else prior.clone()
+            joint = torch.ones(classes, dtype=torch.float64) if flat else prior.clone()
             for a, said in enumerate(row):
                 if said >= 0:
                     joint = joint * read[a, :, said]
@@ -173,6 +196,10 @@ def bayes(sub, draw):
     )
 
 
+# %% [edges]
+# bayes: there may be a thousand annotators
+
+
 # %% [shared]
 # 0.001: what is added to every count, by the statement
 
@@ -180,7 +207,7 @@ def bayes(sub, draw):
 # %% [probes]
 # no gradient: counts are asked for
 # no nan: labels are whole numbers, and the others are probabilities
-# no size: the shapes belong together
+# no size: the shapes belong together; the tests vary them
 
 
 # %% [mutant] still over the truth

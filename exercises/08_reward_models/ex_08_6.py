@@ -67,9 +67,9 @@ import torch
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 
-def problem(draw):
-    """Three prompts with 2, 3 and 5 ranked completions of two features."""
-    return [tidy(draw.normal(k, 2)) for k in (2, 3, 5)], tidy(draw.normal(2))
+def problem(draw, width=2):
+    """Three prompts with 2, 3 and 5 ranked completions of some features."""
+    return [tidy(draw.normal(k, width)) for k in (2, 3, 5)], tidy(draw.normal(width))
 
 
 def loss_of(
@@ -86,7 +86,7 @@ def loss_of(
 
 def slope_of(rankings, w, centring):
     """By central differences."""
-    ends = [(w + 1e-6 * e, w - 1e-6 * e) for e in torch.eye(2, dtype=torch.float64)]
+    ends = [(w + 1e-6 * e, w - 1e-6 * e) for e in torch.eye(len(w), dtype=torch.float64)]
     return torch.tensor(
         [(loss_of(rankings, a, centring) - loss_of(rankings, b, centring)) / 2e-6 for a, b in ends], dtype=torch.float64
     )
@@ -193,7 +193,7 @@ def centred(sub, draw):
 )
 def descends(sub, draw):
     "Three steps of gradient descent."
-    rankings, w = problem(draw)
+    rankings, w = problem(draw, 3)
     losses, last = asked(sub, rankings, w, 0.2, 3, 0.1)
     want, here = curve_of(rankings, w, 0.2, 0.1)
     expect(

@@ -49,9 +49,9 @@ import torch
 from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
 
 
-def problem(draw):
+def problem(draw, size=4):
     """A reference, rewards that differ, a first β."""
-    return tidy_distribution(draw, 4), tidy(draw.permutation(4).double() / 2), [0.6, 0.9, 1.4][draw.integer(0, 2)]
+    return tidy_distribution(draw, size), tidy(draw.permutation(size).double() / 2), [0.6, 0.9, 1.4][draw.integer(0, 2)]
 
 
 def tilted(ref, rewards, power):
@@ -183,7 +183,7 @@ def next_price(sub, draw):
 )
 def settles(sub, draw):
     "The KL converges to the target, at the β whose optimum has this KL."
-    ref, rewards, beta = problem(draw)
+    ref, rewards, beta = problem(draw, 3)
     target = 0.3 * min(1.5, -math.log(float(ref[rewards.argmax()])))
     three = sub.regulate(ref, rewards, beta, target, 0.5, 3)
     follows = loop(ref, rewards, beta, target, 0.5, 3, follows=True)

@@ -14,7 +14,7 @@
 # The chapter shows *which* policy has the largest payoff. Here you compute *how large* it is, and use it.
 #
 # **1.** Derive the largest payoff against a given opponent, $\max_\pi J(\pi,\mu)$, as a formula without a maximum: `best_payment(ref, wins, opponent, beta)`. (Put the best
-# policy into $J$. Which terms remain?)
+# policy into $J$. Which terms remain?) $\beta$ may be as small as 0.001.
 #
 # **2.** Let both sides play the same $\pi$; the payoff of each is $J(\pi,\pi)$. How much more does the best response to $\pi$ get? Write this gain as `exploit(policy, ref, wins, beta)`. The policy is a distribution, and completions may have probability 0. The gain is 0
 # where $\pi$ is its own best response, the equilibrium of the game, and positive elsewhere. So it measures your distance from an equilibrium that you do not know.
@@ -63,6 +63,8 @@ def equilibrium(ref, wins, beta):
 
 
 # %% [tests]
+import math
+
 import torch
 from minirlhf.core import exact
 from minirlhf_course.classroom.testing import expect, fail, test, tidy, tidy_distribution
@@ -127,6 +129,10 @@ def paid_most(sub, draw):
             "the probability of losing is used": beta * torch.logsumexp(ref.log() + (1 - rate) / beta, -1),
         },
     )
+    low, high = 0.001, float(rate.max())
+    rest = sum(float(p) * math.exp((float(x) - high) / low) for p, x in zip(ref, rate, strict=True))
+    given, what = shown(ref, wins, opponent, low), "the largest payoff at a small β"
+    expect(sub.aside.best_payment(ref, wins, opponent, low), high + low * math.log(rest), what=what, given=given)
 
 
 @test(
@@ -157,6 +163,16 @@ def gains(sub, draw):
             "the penalty is counted twice": want + beta * exact.divergence(policy, ref),
         },
     )
+    # more completions: the policy is the reference, so the gain is the largest payoff minus a half
+    five = torch.full((5, 5), 0.5, dtype=torch.float64) + tidy(draw.uniform(5, 5, low=-0.2, high=0.2)).triu(1)
+    five = five.triu() + (1 - five).triu(1).T
+    equal, rate = tidy_distribution(draw, 5), torch.zeros(5, dtype=torch.float64)
+    for i in range(5):
+        rate[i] = sum(equal[j] * five[i, j] for j in range(5))
+    best = exact.maximise(lambda p: exact.regularised_value(p, equal, rate, beta), 5)
+    top = exact.regularised_value(best, equal, rate, beta)
+    given = {"policy": equal, "ref": equal, "wins": five, "beta": beta}
+    expect(sub.aside.exploit(equal, equal, five, beta), top - 0.5, what="the gain over the reference", given=given)
     alone = torch.zeros(3, dtype=torch.float64)
     alone[draw.permutation(3)[:2]] = torch.tensor([0.25, 0.75], dtype=torch.float64)
     gain = most(ref, wins, alone, beta)[1] - payment(alone, ref, wins, alone, beta)
@@ -201,6 +217,7 @@ def settles(sub, draw):
 
 # %% [edges]
 # gains: completions may have probability 0
+# paid_most: may be as small as 0.001
 
 
 # %% [probes]

@@ -130,9 +130,10 @@ def credited(rewards, there, *, own=False, past=False, everybody=False):
 )
 def beside_others(sub, draw):
     "`advantages` compares a turn with the same turn of the other conversations."
-    there = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 0]])[draw.permutation(4)].bool()
-    for anything in (torch.nan, 7.0):
-        rewards = torch.where(there, draw.normal(4, 3), anything)
+    table = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
+    for anything, group, turns in ((torch.nan, 4, 3), (7.0, 5, 4), (7.0, 1, 2)):
+        there = table[:group, :turns][draw.permutation(group)]
+        rewards = torch.where(there, draw.normal(group, turns), anything)
         expect(
             sub.advantages(rewards, there), credited(rewards, there), what="`advantages`", given={"rewards": rewards, "there": there}, tolerance=1e-9,
             mistakes={
@@ -143,15 +144,15 @@ def beside_others(sub, draw):
         )  # fmt: skip
 
 
-def batch(draw):
-    """Two rows of equal length, the second padded behind; logits with NaN where nobody of us speaks."""
-    width, rows = 9, []
-    for turns in (2, draw.integer(1, 2)):
+def batch(draw, size=2):
+    """Rows of equal length, the later ones padded behind, and logits. ``size``: of the batch; each has its own width and vocabulary."""
+    width, vocabulary, rows = 7 + size, 4 + size, []
+    for turns in (2, *(draw.integer(1, 2) for _ in range(size - 1))):
         ids, turn = laid_out(*talk(draw, turns))
         ids, turn = (ids + [0] * width)[:width], (turn + [-1] * width)[:width]
         rows.append((ids, turn))
     ids, turn = (torch.tensor([each[i] for each in rows]) for i in (0, 1))
-    return ids, turn, draw.normal(2, width, 5), draw.normal(2, 2)
+    return ids, turn, draw.normal(size, width, vocabulary), draw.normal(size, size)
 
 
 def summed(logits, ids, turn, credit, *, shift=1, everybody=False, by_row=False, credited_only=False):
@@ -179,7 +180,11 @@ def summed(logits, ids, turn, credit, *, shift=1, everybody=False, by_row=False,
 )
 def mean_loss(sub, draw):
     "`loss` is the mean over the policy's tokens."
-    ids, turn, logits, credit = batch(draw)
+    for size in (2, 3):
+        _mean_loss(sub, *batch(draw, size))
+
+
+def _mean_loss(sub, ids, turn, logits, credit):
     credit[0, 0] = 0.0  # as of a turn that nobody else has
     expect(
         sub.loss(logits, ids, turn, credit), summed(logits, ids, turn, credit), what="`loss`", given={"ids": ids, "turn": turn, "credit": credit}, tolerance=1e-9,

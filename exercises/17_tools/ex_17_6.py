@@ -121,7 +121,7 @@ def spoken(ids):
 )
 def whose(sub, draw):
     "`said` marks the policy's tokens, and only these."
-    ids, _ = talks(draw)
+    ids, _ = talks(draw, draw.integer(3, 9))
     expect(
         sub.said(ids).double(), spoken(ids).double(), what="`said`", given={"ids": ids},
         mistakes={
@@ -141,7 +141,7 @@ def whose(sub, draw):
 )
 def credited(sub, draw):
     "`credit` gives every token of the policy its advantage."
-    ids, _ = talks(draw)
+    ids, _ = talks(draw, draw.integer(5, 9))
     rewards = torch.tensor([float(draw.integer(0, 1)) for _ in range(len(ids))], dtype=torch.float64)
     rewards[:2] = torch.tensor([0.0, 1.0])
     centred = (rewards - rewards.mean())[:, None]
@@ -168,7 +168,12 @@ def credited(sub, draw):
 )
 def slope(sub, draw):
     "`slopes` is the gradient of the mean over conversations."
-    ids, contexts = talks(draw)
+    for count in (6, 9):
+        _slope(sub, draw, count)
+
+
+def _slope(sub, draw, count):
+    ids, contexts = talks(draw, count)
     credits = torch.where(spoken(ids), draw.normal(len(ids), 3), 0.0)
     credits[draw.integer(0, len(ids) - 1)] = 0.0  # one conversation earned just the mean
     logits = draw.normal(8, 7)

@@ -146,10 +146,11 @@ def tiny(sub, draw):
 )
 def two_orders(sub, draw):
     "`gains` is the mean of both orders, and the two sum to the whole."
-    first, second, style = laws_of(draw, 7)
-    scores = tidy(draw.normal(7, scale=2.0))
-    rare = style == style[draw.integer(0, 6)]
-    for ref in (second, (second - 1000.0 * rare).log_softmax(-1)):  # the same completions within each style
+    for count, drop in ((7, 0.0), (5, 1000.0)):
+        first, second, style = laws_of(draw, count)
+        scores = tidy(draw.normal(count, scale=2.0))
+        rare = style == style[draw.integer(0, count - 1)]
+        ref = (second - drop * rare).log_softmax(-1)  # the same completions within each style
         s_only, c_only = by_hand(first, second, style), by_hand(ref, first, style)
         whole, start, of_s, of_c = (float(x @ scores) for x in (first.exp(), ref.exp(), s_only, c_only))
         split = lambda a: torch.tensor([a, whole - start - a], dtype=torch.float64)  # noqa: B023

@@ -138,12 +138,16 @@ def _fitted(sub, scores, terms):
 )
 def held(sub, draw):
     "`equal` sets the listed columns to 0 and leaves the others."
-    scores, terms = verdicts(draw, columns=3)
-    weights = best(scores, beside_one(terms))
+    for columns, pairs in ((3, 80), (2, 60)):
+        _held(sub, draw, *verdicts(draw, columns, pairs))
+
+
+def _held(sub, draw, scores, terms):
+    weights, width = best(scores, beside_one(terms)), terms.shape[1]
     chance = lambda x: float(torch.sigmoid(weights[0] + x @ weights[1:]).mean())
-    order = draw.permutation(3).tolist()
-    for columns in ([], order[:1], sorted(order[1:]), [0, 1, 2]):
-        keep = torch.ones(3, dtype=torch.float64)
+    order = draw.permutation(width).tolist()
+    for columns in ([], order[:1], sorted(order[1:]), sorted(order)):
+        keep = torch.ones(width, dtype=torch.float64)
         keep[columns] = 0.0
         alone = best(scores, beside_one(terms[:, columns])) if columns else weights[:1] * 0 + scores.mean().logit()
         want = chance(terms * keep)

@@ -88,8 +88,12 @@ from minirlhf_course.classroom.testing import Panel, Picture, expect, test, tidy
 )
 def zero_is_equal(sub, draw):
     "`terms` are 0 at equal length."
-    theirs = tidy(draw.uniform(6, low=20, high=40), 0)
-    ours = tidy(theirs + 8 + draw.normal(6, scale=5.0), 0)
+    for count in (6, 11):
+        theirs = tidy(draw.uniform(count, low=20, high=40), 0)
+        _zero_is_equal(sub, tidy(theirs + 8 + draw.normal(count, scale=5.0), 0), theirs)
+
+
+def _zero_is_equal(sub, ours, theirs):
     ours[0] = theirs[0]
     gap = (ours - theirs).tolist()
     deviation = statistics.stdev(gap)
@@ -149,7 +153,7 @@ def ties(sub, draw):
 def at_zero(sub, draw):
     "`report` is what the regression predicts at equal length."
     weights = tidy(draw.normal(2)) + torch.tensor([0.05, 1.2], dtype=torch.float64)
-    t = torch.tanh(tidy(draw.normal(7) + 0.8))
+    t = torch.tanh(tidy(draw.normal(draw.integer(3, 12)) + 0.8))
     skill, liking = weights.tolist()
     mean = lambda values: sum(values) / len(values)
     chance = lambda x: 1 / (1 + math.exp(-x))

@@ -99,7 +99,12 @@ def by_hand(blocked, harmful, share, ratio, *, weigh=True):
 )
 def of_the_traffic(sub, draw):
     "`cost` is the expected cost of a request of the traffic."
-    _, scores, harmful = requests(draw)
+    for n in (14, 9):
+        _of_the_traffic(sub, draw, n)
+
+
+def _of_the_traffic(sub, draw, n):
+    _, scores, harmful = requests(draw, n)
     share, ratio = 0.01 * draw.integer(2, 9), float(draw.integer(5, 30))
     bars = torch.tensor(
         [float(scores[2]), float(scores[0]), float(scores[0]) + 1e-7, 0.55, math.inf, -1.0], dtype=torch.float64

@@ -134,17 +134,23 @@ def whole_answers(sub, draw):
 )
 def different_texts(sub, draw):
     "`pairs` prefer no text to itself."
-    scores = torch.stack(
-        [torch.randperm(4, generator=torch.Generator().manual_seed(draw.integer(0, 9999))) for _ in range(4)]
-    ).double()
-    answers = torch.tensor([[0, 1, 2, 3]] * 4) + draw.integer(2, 9)
+    for queries, size in ((4, 4), (5, 6)):
+        _different_texts(sub, draw, queries, size)
+    one = tidy(draw.normal(2, 1))
+    if list(sub.aside.pairs(one, torch.tensor([[3], [4]]))):
+        fail("`pairs` is wrong: a query with a single answer has no pair", given={"scores": one})
+
+
+def _different_texts(sub, draw, queries, size):
+    scores = torch.stack([draw.permutation(size) for _ in range(queries)]).double()
+    answers = torch.arange(size).repeat(queries, 1) + draw.integer(2, 9)
     order = scores.argsort(-1).tolist()
     for q, (i, j) in ((0, (1, 2)), (2, (2, 3))):  # two answers are the same text, but the first and the last differ
         answers[q, order[q][i]] = answers[q, order[q][j]]
     for q in (1, 3):  # the first and the last are the same text
         answers[q, int(scores[q].argmin())] = answers[q, int(scores[q].argmax())]
     high, low = scores.argmax(-1).tolist(), scores.argmin(-1).tolist()
-    ends = [(q, high[q], low[q]) for q in range(4)]
+    ends = [(q, high[q], low[q]) for q in range(queries)]
     want = [e for e in ends if e[0] not in (1, 3)]
     got = sub.pairs(scores, answers)
     given = {"scores": scores, "answers": answers}
@@ -159,7 +165,7 @@ def different_texts(sub, draw):
         fail("`pairs` is wrong: high and low are exchanged", given=given)
     if {row[0] for row in got} < {row[0] for row in want}:
         fail("`pairs` is wrong: it leaves out queries whose first and last answers are different texts", given=given)
-    instead = {(q, i, j) for q in (1, 3) for i in range(4) for j in range(4) if answers[q, i] != answers[q, j]}
+    instead = {(q, i, j) for q in (1, 3) for i in range(size) for j in range(size) if answers[q, i] != answers[q, j]}
     if len({row[0] for row in got}) == len(got) > len(want) and set(got) - set(want) <= instead:
         fail(
             "`pairs` is wrong: leave out a query whose first and last answers are the same text; no other answer takes their place",
@@ -177,11 +183,17 @@ def different_texts(sub, draw):
 )
 def what_was_graded(sub, draw):
     "`rates` are fractions of the graded completions, prompt by prompt."
-    kept = (draw.uniform(3, 4, 3) < 0.5).double()
+    for prompts, completions in ((4, 3), (6, 5)):
+        _what_was_graded(sub, draw, prompts, completions)
+
+
+def _what_was_graded(sub, draw, prompts, completions):
+    kept = (draw.uniform(3, prompts, completions) < 0.5).double()
     kept[1, 0, 0] = kept[1, 1, :] = math.nan
     kept[2, 3, 1:] = kept[2, 0, :2] = math.nan
-    kept[1, 0, 1:], kept[1, 2], kept[1, 3] = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), 0.0
-    kept[2, 3, 0], kept[2, 0, 2], kept[2, 1] = 1.0, 0.0, torch.tensor([1.0, 1.0, 0.0])
+    first, pattern = (torch.arange(completions) > 0).double(), (torch.arange(completions) < completions - 1).double()
+    kept[1, 0, 1:], kept[1, 2], kept[1, 3] = first[:-1], first, 0.0
+    kept[2, 3, 0], kept[2, 0, 2], kept[2, 1] = 1.0, 0.0, pattern
     want = []
     for rule in kept.tolist():
         shares = [[x for x in some if x == x] for some in rule]

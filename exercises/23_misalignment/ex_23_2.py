@@ -57,8 +57,8 @@ def stepped(weights, features, other, objective, lr):
     return lr * torch.autograd.functional.jvp(at, weights, step)[1]
 
 
-def world(draw, answers):
-    return tidy(draw.normal(answers, 3)), tidy(draw.normal(3)), tidy(draw.normal(3))
+def world(draw, answers, width):
+    return tidy(draw.normal(answers, width)), tidy(draw.normal(width)), tidy(draw.normal(width))
 
 
 @test(
@@ -71,8 +71,8 @@ def world(draw, answers):
 )
 def likelihood(sub, draw):
     "`spill` is the first-order change after a step on a log-probability."
-    for answers in (3, 4):
-        w, x, z = world(draw, answers)
+    for answers, width in ((3, 3), (4, 2), (2, 5)):
+        w, x, z = world(draw, answers, width)
         answer, lr = draw.integer(0, answers - 1), [0.1, 0.3, 0.5][draw.integer(0, 2)]
         want = stepped(w, x, z, lambda logp, answer=answer: logp[answer], lr)
         p, p2 = torch.softmax(w @ x, -1), torch.softmax(w @ z, -1)
@@ -103,8 +103,8 @@ def likelihood(sub, draw):
 )
 def reward(sub, draw):
     "`reward_spill` is the first-order change after a step on the expected reward."
-    for answers in (3, 4):
-        w, x, z = world(draw, answers)
+    for answers, width in ((3, 3), (4, 2), (2, 5)):
+        w, x, z = world(draw, answers, width)
         r, lr = tidy(draw.normal(answers)), [0.1, 0.3, 0.5][draw.integer(0, 2)]
         want = stepped(w, x, z, lambda logp, r=r: logp.exp() @ r, lr)
         p, p2 = torch.softmax(w @ x, -1), torch.softmax(w @ z, -1)
@@ -124,7 +124,7 @@ def reward(sub, draw):
 
 # %% [probes]
 # no gradient: only the numbers are required
-# no size: the width of the features is tested; the number of answers varies already
+# no size: the tests vary the width of the features and the number of answers
 # no float32: the statement promises float64
 
 

@@ -146,13 +146,18 @@ def relative(sub, draw):
 )
 def sharing_a_word(sub, draw):
     "`near_misses` returns all pairs above the bar but the trigger, the highest first."
-    rates, bar = (draw.permutation(12).double().view(3, 4) + 1) / 16, 4 / 16  # one rate equals the bar
+    for rows, columns in ((3, 4), (4, 3)):
+        _sharing_a_word(sub, draw, rows, columns)
+
+
+def _sharing_a_word(sub, draw, rows, columns):
+    rates, bar = (draw.permutation(12).double().view(rows, columns) + 1) / 16, 4 / 16  # one rate equals the bar
     *_, lower, higher = ((rates == 11 / 16) | (rates == 12 / 16)).nonzero().tolist()
     rates[*lower], rates[*higher] = 12 / 16 - 1e-6, 12 / 16  # and two differ by little
-    trigger = (draw.integer(0, 2), draw.integer(0, 3))
+    trigger = (draw.integer(0, rows - 1), draw.integer(0, columns - 1))
     while float(rates[trigger]) <= bar:
-        trigger = (draw.integer(0, 2), draw.integer(0, 3))
-    pairs = [(i, j) for i in range(3) for j in range(4) if float(rates[i, j]) > bar]
+        trigger = (draw.integer(0, rows - 1), draw.integer(0, columns - 1))
+    pairs = [(i, j) for i in range(rows) for j in range(columns) if float(rates[i, j]) > bar]
     order = lambda found, sign=-1: sorted(found, key=lambda p: sign * float(rates[p]))
     want = order(p for p in pairs if p != trigger)
     got = sub.near_misses(rates, trigger, bar)
@@ -163,9 +168,9 @@ def sharing_a_word(sub, draw):
     known = {
         "pairs that share a word with the trigger are missing": order(p for p in pairs if p[0] != trigger[0] and p[1] != trigger[1]),
         "the trigger itself is in the list": order(pairs),
-        "a pair whose rate equals the bar is in the list; only rates above it count": order((i, j) for i in range(3) for j in range(4) if float(rates[i, j]) >= bar and (i, j) != trigger),
+        "a pair whose rate equals the bar is in the list; only rates above it count": order((i, j) for i in range(rows) for j in range(columns) if float(rates[i, j]) >= bar and (i, j) != trigger),
         "the lowest rate is first": order((p for p in pairs if p != trigger), 1),
-        "pairs at or below the bar are in the list": order((i, j) for i in range(3) for j in range(4) if (i, j) != trigger),
+        "pairs at or below the bar are in the list": order((i, j) for i in range(rows) for j in range(columns) if (i, j) != trigger),
     }  # fmt: skip
     for say, wrong in known.items():
         if got == wrong != want:

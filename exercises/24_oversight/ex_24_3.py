@@ -58,7 +58,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 
 def sample(draw, n=9):
-    """Return flags, cheats with NaN where nobody read, and an audit of some that are not flagged."""
+    """Return flags, cheats with NaN where nobody read, and an audit of some that are not flagged. n: at least 7."""
     flags = torch.zeros(n, dtype=torch.bool)
     flags[draw.permutation(n)[: draw.integer(2, 4)]] = True
     rest = (~flags).nonzero()[:, 0]
@@ -131,7 +131,11 @@ def unbiased(sub, draw):
 )  # fmt: skip
 def what_it_catches(sub, draw):
     "`recall` is the flagged fraction of the cheats."
-    flags, cheats, audited = sample(draw)
+    for n in (9, 13):
+        _what_it_catches(sub, *sample(draw, n))
+
+
+def _what_it_catches(sub, flags, cheats, audited):
     found, missed = by_hand(flags, cheats, audited)
     seen = float(cheats[audited].sum())
     expect(
@@ -164,7 +168,7 @@ def what_it_catches(sub, draw):
 )  # fmt: skip
 def weighted(sub, draw):
     "`weights` reproduce the estimate."
-    flags, cheats, audited = sample(draw)
+    flags, cheats, audited = sample(draw, draw.integer(8, 14))
     want = []
     for k in range(len(flags)):
         one = torch.zeros_like(cheats)

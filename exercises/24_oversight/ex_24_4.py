@@ -122,8 +122,11 @@ def half_are_one(sub, draw):
 )  # fmt: skip
 def mixed(sub, draw):
     "`loss` mixes weak labels and own answers."
-    logits, weak = batch(draw)
-    alpha = [0.25, 0.4, 0.75][draw.integer(0, 2)]
+    for n in (6, 2, 10):
+        _mixed(sub, *batch(draw, n), [0.25, 0.4, 0.75][draw.integer(0, 2)])
+
+
+def _mixed(sub, logits, weak, alpha):
     want = value(logits, weak, alpha)
     expect(
         sub.loss(logits, weak, alpha), want, what="`loss`", given={"logits": logits, "weak": weak, "alpha": alpha},
