@@ -17,6 +17,8 @@ with FILE.open(encoding="utf-8", newline="") as _file:
     ROWS = list(csv.DictReader(_file, delimiter="\t", quoting=csv.QUOTE_NONE))
 with FILE.with_name("maths_completions.tsv").open(encoding="utf-8", newline="") as _file:
     WHOLE = list(csv.DictReader(_file, delimiter="\t", quoting=csv.QUOTE_NONE))
+with FILE.with_name("maths_by_hand.tsv").open(encoding="utf-8", newline="") as _file:
+    BY_HAND = list(csv.DictReader(_file, delimiter="\t", quoting=csv.QUOTE_NONE))
 KINDS = list(dict.fromkeys(row["kind"] for row in ROWS))
 
 
@@ -43,6 +45,17 @@ def test_maths_grader_agrees_with_judgement(kind):
         if row["kind"] == kind and graders.maths(answer(row), row["reference"]) != float(row["right"])
     ]
     assert not mistaken
+
+
+@pytest.mark.parametrize("right", ["1", "0"])
+def test_maths_grader_agrees_with_judgement_before_the_run(right):
+    """Pairs that were judged before the grader saw them; what is wrong is wrong in both directions."""
+    pairs = [(row["reference"], row["answer"]) for row in BY_HAND if row["right"] == right]
+    pairs += [(answer, reference) for reference, answer in pairs] if right == "0" else []
+    mistaken = [
+        pair for pair in pairs if graders.maths(rf"So the answer is \boxed{{{pair[1]}}}.", pair[0]) != float(right)
+    ]
+    assert len(pairs) > 100 and not mistaken
 
 
 @pytest.mark.slow

@@ -177,10 +177,15 @@ def _lists(actual: str, expected: str) -> bool | None:
     if named[0] and named[1]:
         return named[0].keys() == named[1].keys() and all(same(named[0][name], named[1][name]) for name in named[0])
     if parts[0] is not None and parts[1] is not None:
-        if any(named):  # x = 1, y = 2 is 1, 2 in this order
+        if any(named):  # x = 1, y = 2 is 1, 2 in this order, and not x = 1 or x = 2
+            if "=" in (expected if named[0] else actual):
+                return False
             left, right = [*named[0].values()] or parts[0], [*named[1].values()] or parts[1]
+            if len({name.strip("⟨⟩").partition("‗")[0] for name in named[0] or named[1]}) == 1:  # x_1 = 3, x_2 = 2
+                return _same_in_any_order(left, right)
             return len(left) == len(right) and all(map(same, left, right))
-        return _same_in_any_order(parts[0], parts[1])
+        names = {name[1] for text in (actual, expected) if (name := re.match(_LIST_NAME, text))}
+        return len(names) < 2 and _same_in_any_order(parts[0], parts[1])
     (items, found), other = ((parts[0], named[0]), expected) if parts[0] else ((parts[1] or [], named[1]), actual)
     if found and [*found] == sorted(found):
         return same(f"({', '.join(found.values())})", other)  # x = 1, y = 2 is (1, 2)
@@ -195,9 +200,13 @@ def _coordinates(text: str) -> dict[str, str]:
     return found if len(found) == len(pieces) > 1 else {}
 
 
+#: The name in front of a list: x = 1, 2; x ∈ {1, 2}.
+_LIST_NAME = rf"({_VARIABLE})\s*(?:=|∈\s*(?=\{{))\s*(?=.*[,{{±]|.*\s(?:or|and)\s)"
+
+
 def _items(text: str) -> list[str] | None:
     """Return the parts of ``1, 2``, ``1 and 2``, ``{1, 2}`` or ``±1``; None for anything else."""
-    name = re.match(rf"({_VARIABLE})\s*(?:=|∈\s*(?=\{{))\s*(?=.*[,{{±]|.*\s(?:or|and)\s)", text)
+    name = re.match(_LIST_NAME, text)
     body = text[name.end() :] if name else text
     is_set = body.startswith("{") and _split(body, ",") == [body.strip()] and body.rstrip().endswith("}")
     inner = body.strip()[1:-1] if is_set else body

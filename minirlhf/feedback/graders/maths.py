@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 
 from minirlhf.feedback.graders.answers import without_markup
 from minirlhf.feedback.graders.equality import same, same_words
@@ -25,12 +26,26 @@ _ANNOUNCED = re.compile(
 )
 #: One of a few choices: A, (A), A., or with the words of the choice: (A) 12.
 _CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:\)|\.|$)")
+_LABELLED = re.compile(r"\(\s*[A-J]\s*\)\s+(\S.*)", re.DOTALL)
 _CHOSEN = re.compile(
-    r"(?:(?:option|choice|answer|Option|Choice|Answer):?\s+)?(?:\(\s*([A-J])\s*\)(?=\s|$).*|([A-J])(?:[.:)](?=\s|$).*|$))",
+    r"(?:(?:[Tt]he )?(?:correct |right |final )?(?:option|choice|answer|Option|Choice|Answer):?(?: is)?:?\s+)?(?:\(\s*([A-J])\s*\)(?=\s|$).*|([A-J])(?:[.:)](?=\s|$).*|$))",
     re.DOTALL,
 )
 
 
+#: A number in millions or dozens, with its currency or noun: 2 million, $1.5 billion, 12 dozen eggs.
+_SCALED = re.compile(
+    r"(\\?[$€£¥]|)\s*(-?[0-9]{1,3}(?:,[0-9]{3})+|-?[0-9]{1,15}(?:\.[0-9]{1,15})?)(?:\s|~|\\[,; ])*"
+    r"(\\(?:text|mathrm|mbox)\{\s*|)(?i:(hundred|thousand|million|billion|trillion|dozen)s?)\b([a-zA-Z ]*\}?)\.?"
+)
+_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+#: A share of a hundred at the end: 28\\%, 28 percent, 28\\text{ pct}.
+_SHARE = re.compile(r"(?:%|\b(?:percent(?:age)?|per cent|pct))[\s.$}]*$")
+#: The integers that a parameter of a formula takes: \\frac{\\pi}{4}+k\\pi, k \\in \\mathbb{Z}.
+_PARAMETER = re.compile(
+    r"(.*(?<![a-zA-Z])([a-z])(?![a-zA-Z]).*?)(?:\s|,|\\[,;: ]|\\q?quad|~|\\(?:text|mathrm)\{\s*(?:where|for|with)\s*\})*(?<=[\s,}~;:\\])\(?\2\s*(?:\\in|∈)\s*"
+    r"(?:\\mathbb\s*\{?Z\}?|\\Z|ℤ|Z)\)?\s*"
+)
 #: The half of the day at the end of a time, or the scale of a temperature: 8:00 a.m., 20°C, 300 K.
 _MARK = re.compile(
     r"(?i)(?:(?<=[0-9])(?:\s|~|\\[,; ])*(?:\\(?:text|mathrm)\{\s*)?([ap])\.?\s?m\b\.?|"
@@ -53,15 +68,19 @@ def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> 
     ``|x|`` an interval or a union; ``x < y`` is ``y > x``. Words, sequences of three letters or of
     capitals (*ABC*) and digits with capitals (*2A7*) are compared as text, and a choice by its letter. If both texts
     have a known unit, the quantities are compared; else units (``\\text{ cm}`` after a value) and currency are ignored,
-    as in :func:`~minirlhf.feedback.graders.numeric`. 50 % is 50 or one half, ``1\\frac12`` one and a half. A text that
-    is none of this is compared as text.
+    as in :func:`~minirlhf.feedback.graders.numeric`. 50 % is 50 or one half, ``1\\frac12`` one and a half, *2 million*
+    2000000, and ``1{,}5`` 1.5. ``k \\in \\mathbb{Z}`` after a formula may be missing. A text that is none of this is
+    compared as text.
 
     In words about a number, the number counts if the words only introduce it as the answer (``The answer is 7``, ``7
     apples``). A text with two numbers, or with *at least*, *negative* or *squared*, gives another answer or none. A
     short unit after a number without a space is read as a unit if it is on a list (*7km*), else as a product (*7pq*).
     Spaces in a formula are ignored, except between digits. Capitals count in names (*R* is not *r*) and not in words. NaN for a reference without an answer.
     """
-    answer, given = (final_text(answer_part(text, thoughts)) for text in (reference, completion))
+    answer, given = (_in_ones(final_text(answer_part(text, thoughts))) for text in (reference, completion))
+    integers = [_PARAMETER.fullmatch(text) if len(text) <= LONGEST else None for text in (answer, given)]
+    if (integers[0] is None) != (integers[1] is None):  # one of them leaves it to the reader
+        answer, given = (found[1] if found else text for found, text in zip(integers, (answer, given), strict=True))
     expected, actual = (plain(text) if len(text) <= LONGEST else "" for text in (answer, given))
     if not expected:
         return math.nan
@@ -73,6 +92,12 @@ def _same_answer(given: str, answer: str, actual: str, expected: str) -> bool:
     choice = _CHOICE.fullmatch(expected)
     if choice is not None and (chosen := _CHOSEN.fullmatch(actual)):
         return choice[1] == (chosen[1] or chosen[2])
+    labelled = [_LABELLED.fullmatch(text) for text in (actual, expected)]
+    if (labelled[0] is None) != (labelled[1] is None) and not any(map(_CHOICE.fullmatch, (actual, expected))):
+        actual, expected = (
+            found[1] if found else text for found, text in zip(labelled, (actual, expected), strict=True)
+        )
+        return same(actual, expected)  # the words of the choice alone
     choice = _CHOICE.fullmatch(actual)  # and a reference with the words of the choice
     if choice is not None and (chosen := _CHOSEN.fullmatch(expected)):
         return choice[1] == (chosen[1] or chosen[2])
@@ -93,12 +118,24 @@ def _same_answer(given: str, answer: str, actual: str, expected: str) -> bool:
         return same(f"({plain(value)})*({size})", f"({plain(value_)})*({size_})")
     elif any(found and found[2].endswith("+") for found in quantities):
         return actual == expected
+    shares = [_SHARE.search(text) is not None for text in (given, answer)]
+    if shares[0] != shares[1] and any(quantities):
+        return False
     if same(actual, expected):
         return True
-    shares = [text.rstrip(" .$}").endswith("%") for text in (given, answer)]
     if shares[0] != shares[1]:
         return same(f"({actual})/100", expected) if shares[0] else same(actual, f"({expected})/100")
     return False
+
+
+def _in_ones(text: str) -> str:
+    """Return ``2 million`` as ``2000000``, and any other text as it is."""
+    found = _SCALED.fullmatch(text.strip()) if len(text) <= LONGEST else None
+    if found is None or NO_UNIT.search(found[5]):
+        return text
+    value = Fraction(found[2].replace(",", "")) * _SCALES[found[4].lower()]
+    number = str(value.numerator) if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
+    return f"{found[1]}{number}{found[3]}{found[5]}"
 
 
 def final_text(text: str) -> str:

@@ -83,7 +83,8 @@ _DOTS = r"(?:\.\.\.|\\(?:ldots|dots|cdots)(?![a-zA-Z]))"
 #: The last step is a loop over what is nested; these come first, in this order.
 _STEPS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?<=[0-9])_\{([0-9]+)\}", r"_\1"),
-    (r"(?<=[0-9])\\[,!](?=[0-9]{3}(?![0-9]))|\{,\}", ""),
+    (r"(?<![0-9])0\{,\}(?=[0-9])|(?<=[0-9])\{,\}(?=(?:[0-9]{1,2}|[0-9]{4,})(?![0-9]))", lambda m: m[0].replace("{,}", ".")),
+    (r"(?<=[0-9])(?:\\[,!]|,\\!|\{,\}\\!)(?=[0-9]{3}(?![0-9]))|\{,\}", ""),
     (r"\{:\}", ":"),
     (r"(\\(?:sin|cos|tan|cot|sec|csc))\s*(\(?)\s*([0-9.]+)\s*(?:°|\^\s*\{?\s*\\circ\s*\}?)\s*(\)?)", r"\1\2(\3*\\pi/180)\4"),
     (r"(?:\\(?:text|mathrm)\{)?\ball (?:the )?real(?: number)?s?\b\s*\}?", r"\\mathbb{R}"),
@@ -102,7 +103,7 @@ _STEPS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"([0-9]*)\.([0-9]*)\\dot\s*\{?([0-9])\}?([0-9]*)\\dot\s*\{?([0-9])\}?", lambda m: repeating(m[1], m[2], m[3] + m[4] + m[5])),
     (r"(?<![0-9.a-zA-Z])([0-9]+)\.([0-9]*)\(([0-9]+)\)(?![0-9])", lambda m: repeating(m[1], m[2], m[3])),
     (rf"(?<![0-9.])([0-9]+)\.([0-9]*?)(?:([0-9])\3\3+|([0-9]{{2}})\4\4+|([0-9]{{3,}}?)\5+)[0-9]*?{_DOTS}", lambda m: repeating(m[1], m[2], m[3] or m[4] or m[5])),
-    (r"(?<![a-zA-Z0-9.])([0-9]+\.?[0-9]*|\.[0-9]+)[eE]([-+−]?[0-9]{1,3})(?![0-9a-zA-Z.])", r"(\1*10^{\2})"),
+    (r"(?<![a-zA-Z0-9.])([0-9]+\.?[0-9]*|\.[0-9]+)[eE]([-+−]?[0-9]{1,3})(?![0-9a-zA-Z.])", lambda m: f"({m[1]}*10^{{{int(m[2].replace('−', '-'))}}})"),
     (r"(?<![\^0-9a-zA-Z.}])([0-9]+)\s*\\[dtc]?frac\s*(?:\{([0-9]+)\}\{([0-9]+)\}|([0-9])\s*([0-9]))(?![0-9])", r"(\1+\2\4/\3\5)"),  # 1½
     (r"\\(?:cdot|times|ast)(?![a-zA-Z])|·|×", "*"),
     (r"\\div(?![a-zA-Z])|÷", "/"),
@@ -186,7 +187,7 @@ def plain(text: str) -> str:
     text = re.sub(
         r"(?<![0-9.,] )(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9.]| [0-9])", lambda m: m[0].replace(" ", ""), text
     )
-    return text.replace("⦃", "{").replace("⦄", "}").removesuffix(".").strip()
+    return re.sub(_DOTS, "…", text).replace("⦃", "{").replace("⦄", "}").removesuffix(".").strip()
 
 
 def _one_alphabet(text: str) -> str:
@@ -227,6 +228,7 @@ def _without_fonts(text: str) -> str:
             text,
         )
         text = re.sub(r"\{\s*\\(?:bf|rm|it|sf|tt)\s+([^{}]*)\}", r"\1", text)
+    text = re.sub(r"\\(?:text)?color\s*\{[a-zA-Z!0-9]*\}", "", text)
     return text
 
 

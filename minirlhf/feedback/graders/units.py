@@ -88,7 +88,7 @@ def quantity(text: str) -> tuple[str, Fraction, str] | None:
         or {"s": 2, "c": 3}.get((match[2] or " ")[0], 1)
     )
     if power > 1 and dimension == "length":
-        dimension, size = f"length^{power}", size**power
+        dimension, size = ("volume", 1000 * size**3) if power == 3 else (f"length^{power}", size**power)
     if match["below"]:
         below, divisor = _unit(match["below"])
         dimension, size = f"{dimension}/{below}", size / divisor
