@@ -7,7 +7,7 @@ from minirlhf.core.errors import UserError
 from minirlhf_cli import main
 from minirlhf_course.errata import erratum
 from minirlhf_course.errata.catalogue import errata, get
-from minirlhf_course.errata.erratum import Found, sources
+from minirlhf_course.errata.erratum import Found, editions, sources
 
 EVERY = errata()
 
@@ -18,6 +18,13 @@ def test_erratum_correction_is_right_and_its_source_wrong(one):
     assert found.holds, found
     assert one.title and one.says and one.correction and one.where.startswith(tuple(sources().values()))
     assert "return Found(" in one.code and "def " not in one.code.split("\n")[0]
+
+
+@pytest.mark.parametrize("one", EVERY.values(), ids=EVERY)
+def test_erratum_says_whether_it_stands_in_the_edition_that_was_read_again(one):
+    text = erratum.texts()[one.name]
+    assert (text["source"] == "T") == (text["today"] != "unread")
+    assert one.today == editions()[text["today"]]
 
 
 def test_errata_have_texts_and_computations_alike():

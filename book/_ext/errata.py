@@ -1,4 +1,4 @@
-"""``{errata}``: every erratum of ``minirlhf verify errata``: where it stands, what is printed, what holds, the numbers, computed when the page is built, and the code."""
+"""``{errata}``: every erratum of ``minirlhf verify errata``: where it stands, what is printed, whether a later edition still has it, what holds, the numbers, computed when the page is built, and the code."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Errata(SphinxDirective):
         for title, text in (
             ("where", one.where),
             ("it says", one.says),
+            ("today", one.today),
             ("correct", one.correction),
             ("computed", numbers(found)),
         ):

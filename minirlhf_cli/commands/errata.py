@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
         print(f"{erratum.title}\n")
-        for label, text in (("where", erratum.where), ("says", erratum.says), ("correct", erratum.correction), ("measured", f"{result.quantity}: {numbers}")):  # fmt: skip
+        for label, text in (("where", erratum.where), ("says", erratum.says), ("today", erratum.today), ("correct", erratum.correction), ("measured", f"{result.quantity}: {numbers}")):  # fmt: skip
             print(textwrap.fill(text, width, initial_indent=f"{label:<10}", subsequent_indent=" " * 10))
         print(f"\n{textwrap.indent(erratum.code, '  ')}")
     return 0 if all_hold else 1

@@ -73,6 +73,11 @@ class Erratum:
         return texts()[self.name]["says"]
 
     @property
+    def today(self) -> str:
+        """Whether the statement still stands in the latest edition that we read."""
+        return editions()[texts()[self.name]["today"]]
+
+    @property
     def correction(self) -> str:
         """The correct statement, and where this book derives it."""
         return texts()[self.name]["correction"]
@@ -107,6 +112,11 @@ def sources() -> dict[str, str]:
     return _file()["sources"]
 
 
+def editions() -> dict[str, str]:
+    """What a later edition can have done with a statement, by the key ``today`` of an erratum."""
+    return _file()["editions"]
+
+
 @functools.cache
 def _file() -> dict[str, dict[str, str]]:
     return tomllib.loads(files("minirlhf_course.errata").joinpath("errata.toml").read_text(encoding="utf-8"))
@@ -114,4 +124,4 @@ def _file() -> dict[str, dict[str, str]]:
 
 def texts() -> dict[str, dict[str, str]]:
     """The texts of each erratum, in the order of the page."""
-    return {name: text for name, text in _file().items() if name != "sources"}  # type: ignore[misc]
+    return {name: text for name, text in _file().items() if name not in ("sources", "editions")}  # type: ignore[misc]

@@ -144,7 +144,10 @@ def _() -> Found:
     grpo = centred / rewards.std()
     # The source says "up"; the smallest factor that this may mean is 1.
     return Found(
-        "factor by which the right reply's advantage changes without the division", 1.0, float(centred / grpo), 0.5
+        "factor by which the advantage of the right completion changes without the division",
+        1.0,
+        float(centred / grpo),
+        0.5,
     )
 
 
@@ -179,7 +182,7 @@ def _() -> Found:
 
     best = exact.maximise(squares, 3)
     return Found(
-        "probability of the best of three replies under IPO's policy",
+        "probability of the best of three completions under IPO's policy",
         float(printed[0]),
         float(right[0]),
         float(best[0]),
@@ -210,7 +213,7 @@ def _() -> Found:
     right = ((chosen + shift) - (rejected + shift)).sigmoid()
     exps = [math.exp(float(chosen)), math.exp(float(rejected))]
     return Found(
-        "chance that the first reply is chosen, of a reward model whose zero lies elsewhere",
+        "probability that the first completion is chosen, by a reward model with a shifted zero",
         float(printed),
         float(right),
         exps[0] / sum(exps),
@@ -233,7 +236,10 @@ def _() -> Found:
     by_sequence, by_token = aggregation.sequence_mean(mask)[1, 0], aggregation.token_mean(mask)[1, 0]
     # Printed: in DAPO a token of a long completion weighs less than under a mean over completions.
     return Found(
-        "weight of a token of the long reply under DAPO's mean over tokens", float(by_sequence), float(by_token), 1 / 12
+        "weight of a token of the long completion under DAPO's mean over tokens",
+        float(by_sequence),
+        float(by_token),
+        1 / 12,
     )
 
 
