@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from minirlhf.core.errors import UserError
+from minirlhf.equations import difficulty
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PreferenceRecipe
 from minirlhf.recipes.options import head, number
+from minirlhf.recipes.parts import mask_truncated_completions
 from minirlhf.trainers.config import TrainerConfig
 from minirlhf.trainers.reward import RewardConfig
 from minirlhf.trainers.sft import SFTConfig
@@ -75,6 +77,41 @@ class NoCounterpartError(UserError):
             f"{recipe}: {engine} has no counterpart of {part}", argument=argument, value=value, problem="no counterpart"
         )
         self.part = part
+
+
+def supported(
+    known: Container[Any], engine: str, recipe: Recipe | PreferenceRecipe, part: str, argument: str, function: Any
+) -> Callable[..., Any]:
+    """Return a function of the recipe without its hyperparameters, if it is one of those that the engine has.
+
+    Args:
+        part: what the function is, for the message; ``{}`` stands for its name.
+        argument: the option of the recipe that holds the function.
+
+    Raises:
+        NoCounterpartError: the engine does not have it.
+    """
+    if (found := head(function)) not in known:
+        name = found.__name__
+        raise NoCounterpartError(engine, recipe.name, part.format(name), argument=argument, value=name)
+    return found
+
+
+def refuse_filters(engine: str, recipe: Recipe) -> None:
+    """Refuse filters of samples, groups and tokens that neither verl nor OpenRLHF has.
+
+    Raises:
+        NoCounterpartError: names the first one.
+    """
+    collect, update = recipe.collect, recipe.update
+    if collect.sample_filter is not None:
+        part = "sample_filter, which learns from some samples of a group"
+        raise NoCounterpartError(engine, recipe.name, part, argument="sample_filter")
+    if collect.refill is not None:
+        known = [difficulty.nonzero_variance_groups]
+        supported(known, engine, recipe, "keep_groups={}", "keep_groups", collect.refill.keep_groups)
+    if update.keep is not None:
+        supported([mask_truncated_completions], engine, recipe, "keep={}", "keep", update.keep)
 
 
 def require_single_function(recipe: Recipe) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minirlhf.equations import advantages, aggregation, difficulty, policy_losses, value_losses
+from minirlhf.equations import advantages, aggregation, policy_losses, value_losses
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.equations.preference_losses import pairs
 from minirlhf.recipes import Recipe
@@ -19,7 +19,6 @@ from minirlhf.recipes.parts import (
     GroupAdvantage,
     KLInReward,
     RewardToGo,
-    mask_truncated_completions,
     masked_importance,
     penalize_overlong,
     truncated_importance,
@@ -29,10 +28,12 @@ from minirlhf_cli.export.mapped import (
     NoCounterpartError,
     RunSpec,
     raise_unsupported,
+    refuse_filters,
     refuse_numbers,
     refuse_reward_settings,
     refuse_sft_settings,
     require_single_function,
+    supported,
 )
 
 ENGINE, VERSION = "OpenRLHF", "0.11.2"
@@ -63,19 +64,8 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
     # By default rewards are clipped at ±10, after the baseline is subtracted.
     options: dict[str, Any] = {"reward.clip_range": (-1_000_000, 1_000_000), "train.max_epochs": update.num_iterations}
     options |= {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
-    if collect.sample_filter is not None:
-        raise NoCounterpartError(
-            ENGINE, recipe.name, "sample_filter, which learns from some samples of a group", argument="sample_filter"
-        )
+    refuse_filters(ENGINE, recipe)
     if collect.refill is not None:
-        if head(collect.refill.keep_groups) is not difficulty.nonzero_variance_groups:
-            raise NoCounterpartError(
-                ENGINE,
-                recipe.name,
-                f"keep_groups={head(collect.refill.keep_groups).__name__}",
-                argument="keep_groups",
-                value=head(collect.refill.keep_groups).__name__,
-            )
         options |= {"algo.dynamic_filtering_enable": True, "algo.dynamic_filtering_range": (0, 1)}
         differs.append(
             "groups are kept whose mean reward lies between 0 and 1, and max_resampling_rounds does not end it"
@@ -84,14 +74,6 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
         options["reward.overlong_buffer_len"] = number(shape, "soft_punish_cache")
         options["reward.overlong_penalty_factor"] = 1.0
     if update.keep is not None:
-        if head(update.keep) is not mask_truncated_completions:
-            raise NoCounterpartError(
-                ENGINE,
-                recipe.name,
-                f"keep={head(update.keep).__name__}",
-                argument="keep",
-                value=head(update.keep).__name__,
-            )
         differs.append("a reply that is cut off keeps its weight (no overlong filtering)")
     if update.num_minibatches > 1:
         differs.append("which replies meet in a minibatch: it shuffles them in its own order")
@@ -101,22 +83,15 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
 def _credit(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
     """Return ``algo.advantage.estimator`` and its options."""
     match recipe.credit:
-        case GroupAdvantage(advantage) if head(advantage) in ADVANTAGES:
+        case GroupAdvantage(advantage):
+            name = ADVANTAGES[supported(ADVANTAGES, ENGINE, recipe, "the advantage {}", "advantage", advantage)]
             if head(advantage) is advantages.group_zscore:
                 refuse_numbers(ENGINE, recipe.name, advantage, ddof=1)
                 differs.append(f"1e-9 is added to a group's deviation, here {number(advantage, 'eps'):g}")
             if head(advantage) is advantages.reinforce_pp_baseline:
                 refuse_numbers(ENGINE, recipe.name, advantage, ddof=1, eps=1e-8)
                 differs.append("the deviation is that of the batch's tokens, here of its replies")
-            return {"algo.advantage.estimator": ADVANTAGES[head(advantage)]}
-        case GroupAdvantage(advantage):
-            raise NoCounterpartError(
-                ENGINE,
-                recipe.name,
-                f"the advantage {head(advantage).__name__}",
-                argument="advantage",
-                value=head(advantage).__name__,
-            )
+            return {"algo.advantage.estimator": name}
         case RewardToGo(gamma, whiten_advantages=whitened):
             if whitened:
                 differs.append("the variance of advantages is divided by the number of tokens, here by one less")
@@ -162,14 +137,7 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
     loss_types = {policy_losses.ppo_clip: "ppo", policy_losses.gspo: "gspo"}
     if require_single_function(recipe) or weights is aggregation.sequence_mean:
         loss_types[policy_losses.gspo_token] = "gspo"
-    if function not in loss_types:
-        raise NoCounterpartError(
-            ENGINE,
-            recipe.name,
-            f"the objective {head(bound_objective).__name__}",
-            argument="objective",
-            value=head(bound_objective).__name__,
-        )
+    supported(loss_types, ENGINE, recipe, "the objective {}", "objective", function)
     if weights not in WEIGHTS or (loss_types[function] == "gspo" and weights is not aggregation.sequence_mean):
         raise NoCounterpartError(
             ENGINE,
@@ -191,15 +159,8 @@ def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
     kl = recipe.update.kl
     if kl is None:
         return {"algo.kl.init_coef": 0}
-    if head(kl.estimator) not in ESTIMATORS:
-        raise NoCounterpartError(
-            ENGINE,
-            recipe.name,
-            f"the KL estimator {head(kl.estimator).__name__}",
-            argument="estimator",
-            value=head(kl.estimator).__name__,
-        )
-    options = {"algo.kl.init_coef": kl.beta, "algo.kl.estimator": ESTIMATORS[head(kl.estimator)]}
+    estimator = supported(ESTIMATORS, ENGINE, recipe, "the KL estimator {}", "estimator", kl.estimator)
+    options = {"algo.kl.init_coef": kl.beta, "algo.kl.estimator": ESTIMATORS[estimator]}
     if isinstance(kl, KLInReward):
         if isinstance(recipe.credit, GroupAdvantage):
             differs.append(
@@ -222,14 +183,8 @@ def _corrections(recipe: Recipe) -> dict[str, Any]:
         raise NoCounterpartError(
             ENGINE, recipe.name, "a correction of gspo", argument="corrections", value=head(correction).__name__
         )
-    if head(correction) not in (truncated_importance, masked_importance):
-        raise NoCounterpartError(
-            ENGINE,
-            recipe.name,
-            f"the correction {head(correction).__name__}",
-            argument="corrections",
-            value=head(correction).__name__,
-        )
+    known = (truncated_importance, masked_importance)
+    supported(known, ENGINE, recipe, "the correction {}", "corrections", correction)
     cap, masks = number(correction, "importance_sampling_cap"), head(correction) is masked_importance
     return {
         "algo.advantage.is_correction_level": "token",
@@ -259,8 +214,7 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
         NoCounterpartError: OpenRLHF has no equal loss.
     """
     loss = head(recipe.loss)
-    if loss not in _LOSSES or recipe.context:
-        raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}", argument="loss", value=loss.__name__)
+    supported(() if recipe.context else _LOSSES, ENGINE, recipe, "the loss {}", "loss", loss)
     if loss is pairs.ipo and number(recipe.loss, "length_normalised"):
         raise NoCounterpartError(
             ENGINE,

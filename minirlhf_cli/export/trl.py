@@ -41,6 +41,7 @@ from minirlhf_cli.export.mapped import (
     refuse_reward_settings,
     refuse_settings,
     require_single_function,
+    supported,
 )
 from minirlhf_cli.files.sources import SFTSource
 
@@ -145,20 +146,12 @@ def _rloo(recipe: Recipe, rloo_loss: bool, differs: list[str]) -> ExportPlan:
         raise refused(
             "several updates per rollout without a clip", argument="num_iterations", value=update.num_iterations
         )
-    if kl is not None and head(kl.estimator) is not k1:
-        raise refused(
-            f"the KL estimator {head(kl.estimator).__name__} in the reward",
-            argument="estimator",
-            value=head(kl.estimator).__name__,
-        )
+    if kl is not None:
+        supported([k1], ENGINE, recipe, "the KL estimator {} in the reward", "estimator", kl.estimator)
     if recipe.collect.sample_filter is not None:
         raise refused("sample_filter with a KL term in the reward", argument="sample_filter")
-    if update.corrections:
-        raise refused(
-            f"the correction {head(update.corrections[0]).__name__} of RLOO",
-            argument="corrections",
-            value=head(update.corrections[0]).__name__,
-        )
+    for correction in update.corrections:
+        supported([], ENGINE, recipe, "the correction {} of RLOO", "corrections", correction)
     options = {"beta": 0.0 if kl is None else kl.beta, "num_iterations": 1, "mask_truncated_completions": _keep(recipe)}
     return ExportPlan(RLOO_TRAINER, options, tuple(differs))
 
@@ -225,9 +218,8 @@ def _shipped(recipe: Recipe, function: Any) -> Any:
 
 def _kl(recipe: Recipe) -> dict[str, Any]:
     kl = recipe.update.kl
-    if not (isinstance(kl, KLInLoss) and head(kl.estimator) is k3):
-        estimator = head(kl.estimator).__name__  # type: ignore[union-attr]
-        raise NoCounterpartError(ENGINE, recipe.name, f"{estimator} in the loss", argument="estimator", value=estimator)
+    assert kl is not None
+    supported([k3] if isinstance(kl, KLInLoss) else [], ENGINE, recipe, "{} in the loss", "estimator", kl.estimator)
     # TRL's default multiplies the estimate by the ratio: its gradient is that of k2, also on policy.
     return {"beta": kl.beta, "use_bias_correction_kl": False}
 
@@ -240,10 +232,7 @@ def _keep(recipe: Recipe) -> bool:
     keep, weights = recipe.update.keep, recipe.update.weights
     if keep is None:
         return False
-    if head(keep) is not mask_truncated_completions:
-        raise NoCounterpartError(
-            ENGINE, recipe.name, f"keep={head(keep).__name__}", argument="keep", value=head(keep).__name__
-        )
+    supported([mask_truncated_completions], ENGINE, recipe, "keep={}", "keep", keep)
     if number(weights, "renormalise") is not (head(weights) is aggregation.token_mean):
         renormalised = number(weights, "renormalise")
         counted = "does not count" if renormalised else "counts"
@@ -256,10 +245,7 @@ def _correction(recipe: Recipe, correction: Any, differs: list[str]) -> dict[str
     function = head(correction)
     if function is off_policy_sequence_mask:
         return {"off_policy_mask_threshold": number(correction, "off_policy_mask_threshold")}
-    if function not in BETWEEN_VLLM:
-        raise NoCounterpartError(
-            ENGINE, recipe.name, f"the correction {function.__name__}", argument="corrections", value=function.__name__
-        )
+    supported(BETWEEN_VLLM, ENGINE, recipe, "the correction {}", "corrections", correction)
     differs.append("the weight is that of the model against vLLM, which samples; without use_vllm=True there is none")
     floor = (
         {"vllm_importance_sampling_clip_min": number(correction, "importance_sampling_floor")}
@@ -373,8 +359,8 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
         NoCounterpartError: TRL has no equal loss.
     """
     loss = head(recipe.loss)
-    if loss not in _LOSSES or recipe.context != _CONTEXT.get(loss, ()):
-        raise NoCounterpartError(ENGINE, recipe.name, f"the loss {loss.__name__}", argument="loss", value=loss.__name__)
+    known = _LOSSES if recipe.context == _CONTEXT.get(loss, ()) else ()
+    supported(known, ENGINE, recipe, "the loss {}", "loss", loss)
     trainer, options = _LOSSES[loss]
     notes = {
         pairs.aot: ("each process, and each micro-batch, ranks its own pairs",),

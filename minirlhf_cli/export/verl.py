@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minirlhf.equations import advantages, aggregation, difficulty, policy_losses, value_losses
+from minirlhf.equations import advantages, aggregation, policy_losses, value_losses
 from minirlhf.equations.kl import k1, k2, k3
 from minirlhf.recipes import Recipe
 from minirlhf.recipes.offline import PreferenceRecipe
@@ -19,7 +19,6 @@ from minirlhf.recipes.parts import (
     GroupAdvantage,
     KLInLoss,
     RewardToGo,
-    mask_truncated_completions,
     masked_importance,
     penalize_overlong,
     sequence_importance,
@@ -30,8 +29,10 @@ from minirlhf_cli.export.mapped import (
     NoCounterpartError,
     RunSpec,
     raise_unsupported,
+    refuse_filters,
     refuse_numbers,
     refuse_sft_settings,
+    supported,
 )
 
 ENGINE, VERSION = "verl", "0.9.1"
@@ -70,21 +71,10 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
     differs: list[str] = []
     options = {**_credit(recipe, differs), **_objective(recipe), **_kl(recipe, differs), **_corrections(recipe)}
     options[f"{ACTOR}.ppo_epochs"] = update.num_iterations
-    if collect.sample_filter is not None:
-        raise NoCounterpartError(
-            ENGINE, recipe.name, "sample_filter, which learns from some samples of a group", argument="sample_filter"
-        )
+    refuse_filters(ENGINE, recipe)
     if collect.refill is not None:
         if isinstance(recipe.credit, GreedyBaseline):
             raise NoCounterpartError(ENGINE, recipe.name, "refill with greedy baselines", argument="refill")
-        if head(collect.refill.keep_groups) is not difficulty.nonzero_variance_groups:
-            raise NoCounterpartError(
-                ENGINE,
-                recipe.name,
-                f"keep_groups={head(collect.refill.keep_groups).__name__}",
-                argument="keep_groups",
-                value=head(collect.refill.keep_groups).__name__,
-            )
         options |= {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "acc"}
         differs.append("groups are sampled anew until the batch is full: max_resampling_rounds does not end it")
     for shape in collect.shape:
@@ -97,14 +87,6 @@ def online(recipe: Recipe, *, staleness: int = 0) -> ExportPlan:
             "+reward.reward_kwargs.overlong_buffer_cfg.log": False,
         }
     if update.keep is not None:
-        if head(update.keep) is not mask_truncated_completions:
-            raise NoCounterpartError(
-                ENGINE,
-                recipe.name,
-                f"keep={head(update.keep).__name__}",
-                argument="keep",
-                value=head(update.keep).__name__,
-            )
         differs.append("a reply that is cut off keeps its weight (no overlong filtering)")
     if update.num_minibatches > 1:
         differs.append("a minibatch is made of whole groups, in verl's own order")
@@ -172,11 +154,7 @@ def _grouped(recipe: Recipe, function: Any, advantage: Any, differs: list[str]) 
 def _objective(recipe: Recipe) -> dict[str, Any]:
     """Return ``policy_loss.loss_mode``, its hyperparameters, and the aggregation."""
     bound_objective, weights = recipe.update.objective, recipe.update.weights
-    function = head(bound_objective)
-    if function not in OBJECTIVES:
-        raise NoCounterpartError(
-            ENGINE, recipe.name, f"the objective {function.__name__}", argument="objective", value=function.__name__
-        )
+    function = supported(OBJECTIVES, ENGINE, recipe, "the objective {}", "objective", bound_objective)
     mode, fixed_weights = OBJECTIVES[function]
     if head(weights) not in WEIGHTS or (fixed_weights is not None and head(weights) is not fixed_weights):
         raise NoCounterpartError(
@@ -234,15 +212,7 @@ def _kl(recipe: Recipe, differs: list[str]) -> dict[str, Any]:
     off = {f"{ACTOR}.use_kl_loss": False, "algorithm.use_kl_in_reward": False}
     if kl is None:
         return off
-    if head(kl.estimator) not in ESTIMATORS:
-        raise NoCounterpartError(
-            ENGINE,
-            recipe.name,
-            f"the KL estimator {head(kl.estimator).__name__}",
-            argument="estimator",
-            value=head(kl.estimator).__name__,
-        )
-    estimator = ESTIMATORS[head(kl.estimator)]
+    estimator = ESTIMATORS[supported(ESTIMATORS, ENGINE, recipe, "the KL estimator {}", "estimator", kl.estimator)]
     if isinstance(kl, KLInLoss):
         return off | {
             f"{ACTOR}.use_kl_loss": True, f"{ACTOR}.kl_loss_type": estimator, f"{ACTOR}.kl_loss_coef": kl.beta,
@@ -263,18 +233,11 @@ def _corrections(recipe: Recipe) -> dict[str, Any]:
         raise NoCounterpartError(ENGINE, recipe.name, "two corrections at once", argument="corrections")
     [correction] = recipe.update.corrections
     levels = {truncated_importance: "token", masked_importance: "token", sequence_importance: "sequence"}
-    if head(correction) not in levels:
-        raise NoCounterpartError(
-            ENGINE,
-            recipe.name,
-            f"the correction {head(correction).__name__}",
-            argument="corrections",
-            value=head(correction).__name__,
-        )
+    level = levels[supported(levels, ENGINE, recipe, "the correction {}", "corrections", correction)]
     cap: Any = number(correction, "importance_sampling_cap")
     if head(correction) is masked_importance:  # two bounds: weights outside become 0
         cap = f"{number(correction, 'importance_sampling_floor'):g}_{cap:g}"
-    return {f"{prefix}rollout_is": levels[head(correction)], f"{prefix}rollout_is_threshold": cap}
+    return {f"{prefix}rollout_is": level, f"{prefix}rollout_is_threshold": cap}
 
 
 def offline(recipe: PreferenceRecipe) -> ExportPlan:
