@@ -282,6 +282,21 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str = "settings
     return cls(**{name: parse_value(hints[name], value, f"{where}: {name}") for name, value in values.items()})
 
 
+def require_at_least(low: int, options: object, *names: str) -> None:
+    """Refuse options below ``low``; an option that is None was not given.
+
+    Args:
+        options: the parsed arguments, or a dataclass of settings; ``names`` are its attributes.
+
+    Raises:
+        UserError: names the first one, as its flag.
+    """
+    for name in names:
+        if (value := getattr(options, name)) is not None and value < low:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} {value}: expected at least {low}", argument=flag, value=value, expected=low)
+
+
 def add_answering(
     parser: argparse.ArgumentParser, *, num_generations: int, data: str = "problems", several: bool = False
 ) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from minirlhf.core.errors import UserError, unknown
 from minirlhf.data.records import Message
 from minirlhf_cli.commands.data import visible
+from minirlhf_cli.settings import require_at_least
 
 if TYPE_CHECKING:
     from minirlhf.data.types import Rollout
@@ -156,8 +157,7 @@ def run(args: argparse.Namespace) -> int:
             value=len(args.models),
             expected=(1, 2),
         )
-    if args.top < 0:
-        raise UserError(f"--top {args.top}; expected at least 0", argument="--top", value=args.top, expected=0)
+    require_at_least(0, args, "top")
     sampling = Sampling(
         max_completion_length=args.max_completion_length,
         temperature=args.temperature if args.temperature != 0 else 1.0,

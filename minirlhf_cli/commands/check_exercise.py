@@ -15,7 +15,7 @@ import secrets
 import time
 from pathlib import Path
 
-from minirlhf.core.errors import UserError
+from minirlhf_cli.settings import require_at_least
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom import proof, training
 
@@ -32,10 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the self-tests; print the assertions that fail."""
-    if args.rounds < 1:
-        raise UserError(f"--rounds {args.rounds}; expected at least 1")
-    if args.bars is not None and args.bars < 10:
-        raise UserError(f"--bars {args.bars}; expected at least 10 runs")
+    require_at_least(1, args, "rounds")
+    require_at_least(10, args, "bars")
     seed = secrets.randbits(31) if args.seed is None else args.seed
     if args.bars is not None:
         return _bars(sources.load(sources.folder(args.exercises), args.what), seed, args.bars)

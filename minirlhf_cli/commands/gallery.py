@@ -20,6 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from minirlhf.core.errors import UserError, unknown
+from minirlhf_cli.settings import require_at_least
 
 if TYPE_CHECKING:
     from minirlhf.trainers.history import History
@@ -43,8 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """List the failures, show one, or start the quiz."""
     from minirlhf_course.gallery.failure import texts  # not the runs, whose modules import torch
 
-    if args.seed < 0:
-        raise UserError(f"--seed {args.seed}; expected at least 0", argument="--seed", value=args.seed, expected=0)
+    require_at_least(0, args, "seed")
     if args.quiz is not None:
         if args.name is not None or args.out is not None:
             raise UserError(

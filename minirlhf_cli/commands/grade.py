@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from minirlhf.core.errors import UserError
 from minirlhf.sandbox import isolation
+from minirlhf_cli.settings import require_at_least
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom import grading, marks, similarity
 from minirlhf_course.classroom import roster as rosters
@@ -85,8 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Grade all students and write the files."""
     root = sources.folder(args.exercises)
-    if args.jobs < 1:
-        raise UserError(f"--jobs {args.jobs}; expected at least 1", argument="--jobs", value=args.jobs, expected=1)
+    require_at_least(1, args, "jobs")
     course = marks.read_course(args.course) if args.course else marks.Course()
     if args.times and not course.late:
         raise UserError("--times needs --course with late rules: a table [late] with a deadline")

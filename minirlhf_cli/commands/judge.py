@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from minirlhf_cli.settings import require_at_least
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments: two files, a judge and its prompt."""
@@ -64,14 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf_cli.files.judge_files import compare, match
     from minirlhf_cli.files.measure import as_json, p_text
 
-    for name in ("limit", "batch_size", "max_completion_length"):
-        if (value := getattr(args, name)) is not None and value < 1:
-            raise UserError(
-                f"--{name.replace('_', '-')} {value}: expected at least 1",
-                argument=f"--{name.replace('_', '-')}",
-                value=value,
-                expected=1,
-            )
+    require_at_least(1, args, "limit", "batch_size", "max_completion_length")
     if args.max_completion_length is not None and not args.generate_verdict:
         raise UserError(
             "--max-completion-length needs --generate-verdict: without it the judge generates nothing",

@@ -15,6 +15,8 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
+from minirlhf_cli.settings import read_yaml, require_at_least
+
 if TYPE_CHECKING:
     from minirlhf_cli.files.planning import Machine, RunPlan
 
@@ -61,13 +63,8 @@ def run(args: argparse.Namespace) -> int:
     from minirlhf.core.errors import UserError
     from minirlhf_cli.commands.train import sections, settings_for
     from minirlhf_cli.files import planning
-    from minirlhf_cli.settings import read_yaml
 
-    for name in ("prompt_length", "completion_length", "examples"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(f"{flag} {value}: expected at least 1", argument=flag, value=value, expected=1)
+    require_at_least(1, args, "prompt_length", "completion_length", "examples")
     machine = planning.MACHINES[args.machine]
     if args.memory is not None:
         machine = dataclasses.replace(machine, memory=parse_memory(args.memory))

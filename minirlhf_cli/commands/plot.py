@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minirlhf.core.errors import UserError
+from minirlhf_cli.settings import require_at_least
 from minirlhf_course.report import curves
 
 
@@ -34,10 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plot the metrics; print their last values."""
-    if args.smooth < 1:
-        raise UserError(
-            f"--smooth {args.smooth}: expected at least 1", argument="--smooth", value=args.smooth, expected=1
-        )
+    require_at_least(1, args, "smooth")
     runs = curves.read(args.runs)
     if args.tensorboard is not None:
         for folder in curves.to_tensorboard(runs, args.tensorboard):

@@ -16,6 +16,7 @@ import argparse
 from pathlib import Path
 
 from minirlhf.core.errors import UserError, unknown
+from minirlhf_cli.settings import require_at_least
 from minirlhf_course.classroom import exercise as sources
 from minirlhf_course.classroom import rehearsal
 
@@ -32,8 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the class."""
-    if args.students < 1:
-        raise UserError(f"--students {args.students}; expected at least 1")
+    require_at_least(1, args, "students")
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise UserError(f"{args.out} exists; name a new folder, so that no real submissions are mixed in")
     if args.platform and args.platform not in rehearsal.DRESSES:

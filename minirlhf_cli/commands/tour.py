@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from minirlhf_cli.settings import require_at_least
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the two options."""
@@ -24,10 +26,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(
             f"{args.out}: is a file; --out names a folder", argument="--out", expected="folder", file=args.out
         )
-    if args.seed < 0:
-        raise UserError(
-            f"--seed {args.seed}; expected a whole number ≥ 0", argument="--seed", value=args.seed, expected=0
-        )
+    require_at_least(0, args, "seed")
     tour = stages.run(args.seed, say=lambda text: print(text, flush=True))
     print(report.answers(tour))
     print("\n" + report.table(tour))

@@ -34,6 +34,7 @@ from minirlhf.trainers.evaluation import Estimate, candidates, names_of
 from minirlhf_cli.files import start
 from minirlhf_cli.files.grading import grading
 from minirlhf_cli.files.sources import named_fields, unused_grading_options
+from minirlhf_cli.settings import require_at_least
 
 #: Fields of a request that set how completions are sampled and graded.
 OF_SAMPLING = (
@@ -85,16 +86,8 @@ class GenerationRequest:
     answer_field: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_generations", "batch_size", "max_completion_length"):
-            if getattr(self, name) < 1:
-                raise UserError(
-                    f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1",
-                    argument=f"--{name.replace('_', '-')}",
-                    value=getattr(self, name),
-                    expected=1,
-                )
-        if self.seed < 0:
-            raise UserError(f"--seed {self.seed}: expected at least 0", argument="--seed", value=self.seed, expected=0)
+        require_at_least(1, self, "num_generations", "batch_size", "max_completion_length")
+        require_at_least(0, self, "seed")
         if self.temperature == 0 and self.num_generations > 1:
             raise UserError(
                 "--temperature 0 gives the same completion every time; expected --num-generations 1",

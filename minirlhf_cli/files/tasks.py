@@ -15,6 +15,7 @@ from minirlhf.feedback.rewards import Reward, task_problems, task_reward, with_r
 from minirlhf_cli.files.answering import OF_SAMPLING, GenerationRequest
 from minirlhf_cli.files.choices import WAYS
 from minirlhf_cli.files.sources import named_fields
+from minirlhf_cli.settings import require_at_least
 
 #: Generate a completion, or choose the most probable answer. Names as in the LM Evaluation Harness.
 OUTPUT_TYPES = ("generate_until", "multiple_choice")
@@ -50,14 +51,7 @@ class EvaluationRequest(GenerationRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("num_fewshot", "fewshot_seed"):
-            if getattr(self, name) < 0:
-                raise UserError(
-                    f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 0",
-                    argument=f"--{name.replace('_', '-')}",
-                    value=getattr(self, name),
-                    expected=0,
-                )
+        require_at_least(0, self, "num_fewshot", "fewshot_seed")
         if self.world is not None and (self.num_fewshot or self.chooses):
             name = "num_fewshot" if self.num_fewshot else "output_type"
             raise UserError(
