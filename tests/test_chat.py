@@ -276,7 +276,7 @@ def test_conversation_refuses_a_prompt_that_is_messages_already():
 
 
 @pytest.mark.parametrize("written", ["see a/think/b", "see a/b"])
-def test_require_heard_passes_a_switch_that_is_written_or_read(written):
-    chat.rendering.require_heard(written, chat.conversation("see a/think/b"))
+def test_require_rendered_passes_a_switch_that_is_written_or_read(written):
+    chat.rendering.require_rendered(written, chat.conversation("see a/think/b"))
     with raises(UserError, problem="leaves out"):
-        chat.rendering.require_heard(written.replace("see", ""), chat.conversation("see a/think/b"))
+        chat.rendering.require_rendered(written.replace("see", ""), chat.conversation("see a/think/b"))

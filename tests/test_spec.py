@@ -104,13 +104,13 @@ def _read(file, place):
 
 
 def _checked(spec, place):
-    asked = RulesRequest(model=str(place / "m1"), seed=3, **spec.asked)
-    return check(spec, asked, against=str(place / "m2"))
+    request = RulesRequest(model=str(place / "m1"), seed=3, **spec.settings)
+    return check(spec, request, against=str(place / "m2"))
 
 
 def _only(file, place, name):
     spec = _read(file, place)
-    return Specification(spec.where, tuple(c for c in spec.clauses if c.name == name), spec.asked)
+    return Specification(spec.where, tuple(c for c in spec.clauses if c.name == name), spec.settings)
 
 
 def held(value, low, high, *, level="must", bar=0.9, better=0, worse=0, chance=1.0, ungraded=0):

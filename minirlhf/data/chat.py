@@ -137,7 +137,7 @@ def render(
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
     """Return the token ids before the completion: a prefix of the ids that :func:`encode` gives with the completion."""
     text = render(tokenizer, messages, add_generation_prompt=True)
-    rendering.require_heard(text, messages)
+    rendering.require_rendered(text, messages)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -211,7 +211,7 @@ def encode(
             problem="silent",
         )
     if strict:
-        rendering.require_heard(text, messages)
+        rendering.require_rendered(text, messages)
     for turn, written in turn_spans.items() if strict else ():
         rendering.require_written("".join(text[slice(*span)] for span in written), messages[turn], turn)
     return Tokens(list(encoding["input_ids"]), mask)
@@ -228,7 +228,7 @@ def encode_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
     if not ids:
         reason = "the tokenizer's chat template makes an empty text of this conversation"
         raise UserError(reason, argument="chat_template", problem="empty")
-    rendering.require_heard(text, messages)
+    rendering.require_rendered(text, messages)
     for turn, message in enumerate(messages):
         if message["role"] == "assistant":  # a template may drop the thoughts of earlier turns
             last = turn + 1 == len(messages)
@@ -376,7 +376,7 @@ def _span_of(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tu
     end = None if begins is None else len(text.rstrip()) if last else _turn_end(tokenizer, messages[turn], text, begins)
     if start is None or end is None:
         system = [message for message in messages[:1] if message["role"] == "system"]
-        rendering.require_heard(text, system)  # in some templates it goes where an assistant follows
+        rendering.require_rendered(text, system)  # in some templates it goes where an assistant follows
         raise UserError(
             f"the tokenizer's chat template rewrites earlier turns, so the assistant's message {turn + 1} cannot "
             "be located; train on the last turn only (--train-on last), or use a template with "

@@ -147,7 +147,7 @@ def template_of(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Any] | None 
         ) from None
 
 
-def require_heard(text: str, messages: Iterable[Message]) -> None:
+def require_rendered(text: str, messages: Iterable[Message]) -> None:
     """Raise :class:`UserError` unless a rendered text contains what the system, the user and the tools say.
 
     White space is ignored. A template may read a switch such as ``/no_think`` in place of writing it, and write the data

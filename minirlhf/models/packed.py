@@ -64,21 +64,21 @@ def padding_is_read(model: nn.Module, batch_size: int, length: int) -> bool:
     return not reading.packs(model, next(model.parameters()).new_empty(batch_size, length))
 
 
-def row_length(model: nn.Module, asked: int | None) -> int:
-    """Return the length of a packed row: ``asked``, or else the model's context, at most :data:`LONGEST`.
+def row_length(model: nn.Module, max_length: int | None) -> int:
+    """Return the length of a packed row: ``max_length``, or else the model's context, at most :data:`LONGEST`.
 
     Raises:
-        UserError: ``asked`` exceeds the model's context.
+        UserError: ``max_length`` exceeds the model's context.
     """
     context = context_length(model)
-    if asked is not None and context is not None and asked > context:
+    if max_length is not None and context is not None and max_length > context:
         raise UserError(
-            f"max_length = {asked}; expected at most {context}, the length of the model's context",
+            f"max_length = {max_length}; expected at most {context}, the length of the model's context",
             argument="max_length",
-            value=asked,
+            value=max_length,
             expected=context,
         )
-    return asked or min(context or LONGEST, LONGEST)
+    return max_length or min(context or LONGEST, LONGEST)
 
 
 def require_packable(model: nn.Module, length: int) -> None:

@@ -182,17 +182,23 @@ def _losses(
 
 
 def both(
-    model: nn.Module, teacher: nn.Module, batch: CompletionBatch, told: CompletionBatch, sampled_at: float = 1.0
+    model: nn.Module,
+    teacher: nn.Module,
+    batch: CompletionBatch,
+    teacher_batch: CompletionBatch,
+    sampled_at: float = 1.0,
 ) -> DistillationBatch:
     """Return the logits of student and teacher for these completions; a gradient flows through the student only.
 
     Args:
         batch: the student's input.
-        told: the teacher's input, the same completions after the teacher's prompts.
+        teacher_batch: the teacher's input, the same completions after the teacher's prompts.
     """
     width = batch.mask.shape[1]
     with torch.no_grad():
-        teacher_logits = completion_logits(teacher, told.input_ids, told.attention_mask, width)[:, :-1]  # (B, T, V)
+        teacher_logits = completion_logits(teacher, teacher_batch.input_ids, teacher_batch.attention_mask, width)[
+            :, :-1
+        ]  # (B, T, V)
     logits = completion_logits(model, batch.input_ids, batch.attention_mask, width)[:, :-1]
     return DistillationBatch(logits, teacher_logits, batch.input_ids[:, -width:], batch.mask, sampled_at)
 

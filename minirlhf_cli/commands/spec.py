@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     spec = Specification.of(read_yaml(args.spec), Path(args.spec))
     cli = {"model": args.model, "seed": args.seed, "device": args.device, "batch_size": args.batch_size}
     rules, digests = check(
-        spec, from_mapping(RulesRequest, {**spec.asked, **cli}, args.spec), against=args.baseline_model
+        spec, from_mapping(RulesRequest, {**spec.settings, **cli}, args.spec), against=args.baseline_model
     )
     width = max(len(r.clause.name) for r in rules)
     print(f"\n{len(rules)} rules; 95 % intervals over prompts")

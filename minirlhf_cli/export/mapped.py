@@ -91,10 +91,10 @@ def supported(
     Raises:
         NoCounterpartError: the engine does not have it.
     """
-    if (found := head(function)) not in known:
-        name = found.__name__
+    if (unbound := head(function)) not in known:
+        name = unbound.__name__
         raise NoCounterpartError(engine, recipe.name, part.format(name), argument=argument, value=name)
-    return found
+    return unbound
 
 
 def refuse_filters(engine: str, recipe: Recipe) -> None:
@@ -141,7 +141,7 @@ def raise_unsupported(engine: str, recipe: Recipe, *, staleness: int, shapes: Se
         raise NoCounterpartError(engine, recipe.name, f"shape={shape}", argument="shape", value=shape)
 
 
-def refuse_numbers(engine: str, told: str, function: Any, **fixed: float) -> None:
+def refuse_numbers(engine: str, recipe: str, function: Any, **fixed: float) -> None:
     """Refuse a hyperparameter that differs from the value fixed in the engine.
 
     Raises:
@@ -151,10 +151,10 @@ def refuse_numbers(engine: str, told: str, function: Any, **fixed: float) -> Non
         if number(function, name) != value:
             actual = number(function, name)
             part = f"{name} = {actual:g} (there it is {value:g})"
-            raise NoCounterpartError(engine, told, part, argument=name, value=actual)
+            raise NoCounterpartError(engine, recipe, part, argument=name, value=actual)
 
 
-def refuse_settings(engine: str, told: str, **values: Any) -> None:
+def refuse_settings(engine: str, recipe: str, **values: Any) -> None:
     """Refuse settings of a run for which the engine has no option; None, 0 and "" mean unset.
 
     Raises:
@@ -162,19 +162,19 @@ def refuse_settings(engine: str, told: str, **values: Any) -> None:
     """
     for name, value in values.items():
         if value:
-            raise NoCounterpartError(engine, told, f"{name} = {value}", argument=name, value=value)
+            raise NoCounterpartError(engine, recipe, f"{name} = {value}", argument=name, value=value)
 
 
-def refuse_sft_settings(engine: str, told: RunSpec, *train_on: str) -> None:
+def refuse_sft_settings(engine: str, spec: RunSpec, *train_on: str) -> None:
     """Refuse SFT settings that only TRL supports; ``train_on`` lists the values that this engine supports.
 
     Raises:
         NoCounterpartError: names the first setting.
     """
-    source, config = told.source, told.config
+    source, config = spec.source, spec.config
     assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
     refuse_settings(
-        engine, told.name, packing=config.packing, loss_type=source.loss_type.replace("nll", ""),
+        engine, spec.name, packing=config.packing, loss_type=source.loss_type.replace("nll", ""),
         train_on="" if source.train_on in train_on else source.train_on, disable_dropout=config.disable_dropout,
     )  # fmt: skip
 

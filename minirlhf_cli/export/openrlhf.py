@@ -227,23 +227,23 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
     return ExportPlan(TRAINERS["dpo"], options, (TEXTS,))
 
 
-def sft(told: RunSpec) -> ExportPlan:
+def sft(spec: RunSpec) -> ExportPlan:
     """Map supervised fine-tuning to OpenRLHF.
 
     Raises:
         NoCounterpartError: another loss, packed rows, or ``train_on`` "all".
     """
-    refuse_sft_settings(ENGINE, told, "assistant", "last")
+    refuse_sft_settings(ENGINE, spec, "assistant", "last")
     return ExportPlan(TRAINERS["sft"], {}, (TEXTS,))
 
 
-def reward(told: RunSpec) -> ExportPlan:
+def reward(spec: RunSpec) -> ExportPlan:
     """Map a reward model to OpenRLHF.
 
     Raises:
         NoCounterpartError: another loss than Bradley–Terry's with the data's margins.
     """
-    config = told.config
+    config = spec.config
     refuse_reward_settings(ENGINE, config, "disable_dropout")
     differs = [TEXTS, "the head starts at random"]
     if getattr(config, "center_rewards_coefficient", 0.0):

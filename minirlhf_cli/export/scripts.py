@@ -94,42 +94,42 @@ class AtRunTime(str):
 HALF = AtRunTime("torch.cuda.is_available() and torch.cuda.is_bf16_supported()")
 
 
-def for_trl(told: RunSpec, found: ExportPlan, data: Data) -> str:
+def for_trl(spec: RunSpec, plan: ExportPlan, data: Data) -> str:
     """Return ``train.py``, for ``python train.py`` or ``torchrun --nproc-per-node N train.py``.
 
     Raises:
         NoCounterpartError: a setting has no counterpart.
     """
-    module, _, trainer = found.trainer.rpartition(".")
-    config, source = told.config, told.source
+    module, _, trainer = plan.trainer.rpartition(".")
+    config, source = spec.config, spec.source
     rows, steps = config.batch_size, config.max_steps
     names = ["learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"]
-    if isinstance(config, OnlineConfig) and isinstance(told.recipe, Recipe):
-        update = told.recipe.update
+    if isinstance(config, OnlineConfig) and isinstance(spec.recipe, Recipe):
+        update = spec.recipe.update
         rows = config.batch_size * config.num_generations // update.num_minibatches
         steps *= update.num_iterations * update.num_minibatches  # optimizer steps
         names += ["num_generations", "max_completion_length", "temperature", "top_k", "top_p", "min_p"]
     options = {
         "output_dir": "out", **_named(0, {name: getattr(config, name) for name in names}), "max_steps": steps,
         "bf16": HALF if source.bf16 is None else source.bf16, "logging_steps": 1, "save_strategy": "no", "report_to": [],
-        **found.options, **_replies(told, data),
+        **plan.options, **_replies(spec, data),
     }  # fmt: skip
     options = {name: value for name, value in options.items() if value is not None and (name, value) != ("min_p", 0.0)}
     # TRL's defaults: truncation at 1,024 tokens; dropout in online training, where we have none.
-    options |= {"disable_dropout": True} if isinstance(told.recipe, Recipe) else {"max_length": data.row}
+    options |= {"disable_dropout": True} if isinstance(spec.recipe, Recipe) else {"max_length": data.row}
     # The rows left over at the end of an epoch: one process takes them as a smaller batch, several fill it up with others.
-    whole_batches = not isinstance(told.recipe, Recipe) and data.row is None and data.rows >= rows
+    whole_batches = not isinstance(spec.recipe, Recipe) and data.row is None and data.rows >= rows
     options |= {"dataloader_drop_last": True} if whole_batches else {}
-    options |= {"disable_dropout": getattr(config, "disable_dropout", True)} if told.trainer == "reward" else {}
-    task_type = "SEQ_CLS" if told.trainer == "reward" else "CAUSAL_LM"
-    lora = {SETTINGS[name][0].removeprefix("LoraConfig."): value for name, value in _lora(told).items()}
+    options |= {"disable_dropout": getattr(config, "disable_dropout", True)} if spec.trainer == "reward" else {}
+    task_type = "SEQ_CLS" if spec.trainer == "reward" else "CAUSAL_LM"
+    lora = {SETTINGS[name][0].removeprefix("LoraConfig."): value for name, value in _lora(spec).items()}
     new_lora = (
         f"\n    peft_config=LoraConfig(**{lora!r}, target_modules='all-linear', task_type={task_type!r}),"
         if lora
         else ""
     )
     peft_argument, preamble = ("", ADAPTER) if data.adapter else (new_lora, "")
-    imports, trainer_code = _hook(trainer, found)
+    imports, trainer_code = _hook(trainer, plan)
     templates = {
         "GRPOTrainer": GRADED,
         "GMPOTrainer": GRADED,
@@ -139,7 +139,7 @@ def for_trl(told: RunSpec, found: ExportPlan, data: Data) -> str:
         "RewardTrainer": JUDGED,
     }
     return SCRIPT.format(
-        name=told.name,
+        name=spec.name,
         module=module,
         trainer=trainer,
         config=trainer.replace("Trainer", "Config"),
@@ -243,35 +243,35 @@ JUDGED = """model = AutoModelForSequenceClassification.from_pretrained("model", 
 # -- verl --------------------------------------------------------------------------------------------------------
 
 
-def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
+def for_verl(spec: RunSpec, plan: ExportPlan, data: Data) -> str:
     """Return ``train.sh``, for ``GPUS=8 bash train.sh``.
 
     Raises:
         NoCounterpartError: a setting has no counterpart.
         UserError: the minibatches are not whole groups.
     """
-    config = told.config
-    refuse_settings(verl.ENGINE, told.name, lr_scheduler_type="linear" if config.lr_scheduler_type == "linear" else "")
-    refuse_settings(verl.ENGINE, told.name, lora_dropout=told.source.lora_dropout if told.source.lora_r else 0)
+    config = spec.config
+    refuse_settings(verl.ENGINE, spec.name, lr_scheduler_type="linear" if config.lr_scheduler_type == "linear" else "")
+    refuse_settings(verl.ENGINE, spec.name, lora_dropout=spec.source.lora_dropout if spec.source.lora_r else 0)
     optim_names = {"learning_rate": "lr", "lr_scheduler_type": "lr_scheduler_type", "warmup_steps": "lr_warmup_steps",
              "weight_decay": "weight_decay", "max_grad_norm": "clip_grad"}  # fmt: skip
-    if not isinstance(config, OnlineConfig) or not isinstance(told.recipe, Recipe):
+    if not isinstance(config, OnlineConfig) or not isinstance(spec.recipe, Recipe):
         options: dict[str, Any] = {f"optim.{key}": getattr(config, name) for name, key in optim_names.items()}
         options |= {
             "data.train_files": ScriptRelativePath("data.parquet"), "data.messages_key": "messages", "data.train_batch_size": config.batch_size,
             "data.max_length": data.whole, "data.use_dynamic_bsz": False, "data.micro_batch_size_per_gpu": Shell("${MICRO:-1}"), "model.path": ScriptRelativePath("model"),
-            "trainer.total_training_steps": config.max_steps, "trainer.total_epochs": _epochs(config.batch_size, told, data),
+            "trainer.total_training_steps": config.max_steps, "trainer.total_epochs": _epochs(config.batch_size, spec, data),
             "trainer.logger": "[console]", "trainer.default_local_dir": ScriptRelativePath("out"),
             "trainer.save_freq": config.max_steps, "trainer.n_gpus_per_node": Shell("$GPUS"),
-            "checkpoint.save_contents": "[model,optimizer,extra,hf_model]", **_verl_lora(told, data, "model"), **found.options,
+            "checkpoint.save_contents": "[model,optimizer,extra,hf_model]", **_verl_lora(spec, data, "model"), **plan.options,
         }  # fmt: skip
-        return _verl('torchrun --standalone --nproc-per-node "$GPUS" -m', told, found, options)
-    update = told.recipe.update
-    refuse_settings(verl.ENGINE, told.name, min_p=config.min_p)
+        return _verl('torchrun --standalone --nproc-per-node "$GPUS" -m', spec, plan, options)
+    update = spec.recipe.update
+    refuse_settings(verl.ENGINE, spec.name, min_p=config.min_p)
     prompts = config.batch_size // update.num_minibatches
     if prompts * update.num_minibatches != config.batch_size:
         raise UserError(
-            f"{told.name}: verl's minibatches are whole groups; {config.batch_size} prompts (batch_size) cannot be divided into "
+            f"{spec.name}: verl's minibatches are whole groups; {config.batch_size} prompts (batch_size) cannot be divided into "
             f"{update.num_minibatches} of them (num_minibatches)",
             argument="num_minibatches",
             value=update.num_minibatches,
@@ -287,23 +287,23 @@ def for_verl(told: RunSpec, found: ExportPlan, data: Data) -> str:
         f"{_ACTOR}.checkpoint.save_contents": "[model,optimizer,extra,hf_model]", "actor_rollout_ref.model.path": ScriptRelativePath("model"),
         "data.train_files": ScriptRelativePath("data.parquet"), "data.val_files": ScriptRelativePath("data.parquet"), "data.prompt_key": "prompt",
         "data.max_prompt_length": data.prompt, "reward.custom_reward_function.path": ScriptRelativePath("grader.py"),
-        "reward.custom_reward_function.name": "compute_score", "trainer.total_epochs": _epochs(config.batch_size, told, data),
+        "reward.custom_reward_function.name": "compute_score", "trainer.total_epochs": _epochs(config.batch_size, spec, data),
         "trainer.nnodes": 1, "trainer.n_gpus_per_node": Shell("$GPUS"), "trainer.logger": "[console]", "trainer.val_before_train": False,
         "trainer.test_freq": -1, "trainer.save_freq": config.max_steps, "trainer.default_local_dir": ScriptRelativePath("out"),
-        **_verl_lora(told, data, "actor_rollout_ref.model"),
+        **_verl_lora(spec, data, "actor_rollout_ref.model"),
     }  # fmt: skip
-    if isinstance(told.recipe.credit, GAE):
-        ratio = told.recipe.credit.critic.critic_learning_rate_ratio
+    if isinstance(spec.recipe.credit, GAE):
+        ratio = spec.recipe.credit.critic.critic_learning_rate_ratio
         options |= {f"critic.optim.{key}": getattr(config, name) for name, key in optim_names.items()}
         options |= {
             "critic.optim.lr": config.learning_rate * ratio, "critic.data_loader_seed": config.seed, "critic.model.path": ScriptRelativePath("model"),
             "critic.ppo_micro_batch_size_per_gpu": Shell("${MICRO:-1}"),
         }  # fmt: skip
-    if found.options.get(f"{_ACTOR}.policy_loss.loss_mode") == "geo_mean":
+    if plan.options.get(f"{_ACTOR}.policy_loss.loss_mode") == "geo_mean":
         # verl's mean is over a micro-batch, and micro-batches are summed: use one micro-batch per step and GPU.
         rows = prompts * config.num_generations
         options[f"{_ACTOR}.ppo_micro_batch_size_per_gpu"] = Shell(f"$(({rows} / GPUS))")
-    return _verl("python3 -m", told, found, options | dict(found.options))
+    return _verl("python3 -m", spec, plan, options | dict(plan.options))
 
 
 def _verl(cmd: str, spec: RunSpec, plan: ExportPlan, options: Mapping[str, Any]) -> str:
@@ -325,66 +325,66 @@ def _verl_lora(spec: RunSpec, data: Data, prefix: str) -> dict[str, Any]:
 # -- OpenRLHF ----------------------------------------------------------------------------------------------------
 
 
-def for_openrlhf(told: RunSpec, found: ExportPlan, data: Data) -> str:
+def for_openrlhf(spec: RunSpec, plan: ExportPlan, data: Data) -> str:
     """Return ``train.sh``, for ``GPUS=8 bash train.sh``.
 
     Raises:
         NoCounterpartError: a setting has no counterpart.
     """
-    config = told.config
+    config = spec.config
     if data.adapter:
         part = "a trained adapter to go on from; take --model end"
-        raise NoCounterpartError("OpenRLHF", told.name, part, argument="--model", value="adapter")
+        raise NoCounterpartError("OpenRLHF", spec.name, part, argument="--model", value="adapter")
     if data.several:
         part = "several replies of a conversation to learn from"
-        raise NoCounterpartError("OpenRLHF", told.name, part, argument="messages")
+        raise NoCounterpartError("OpenRLHF", spec.name, part, argument="messages")
     warmup = config.warmup_steps and config.lr_scheduler_type == "constant"
     optim = {"lr_scheduler": "constant_with_warmup" if warmup else config.lr_scheduler_type,
             "lr_warmup_ratio": config.warmup_steps / config.max_steps, "max_norm": config.max_grad_norm,
             "adam.lr": config.learning_rate, "adam.weight_decay": config.weight_decay, "adam.betas": (0.9, 0.999)}  # fmt: skip
-    lora = _named(2, _lora(told))
+    lora = _named(2, _lora(spec))
     shared = {
         "train.seed": config.seed, "train.micro_batch_size": Shell("${MICRO:-1}"), "ds.zero_stage": 2, "ds.param_dtype": "bf16",
         "data.apply_chat_template": True, "ckpt.output_dir": ScriptRelativePath("out/model"), **lora,
     }  # fmt: skip
-    if not isinstance(config, OnlineConfig) or not isinstance(told.recipe, Recipe):
+    if not isinstance(config, OnlineConfig) or not isinstance(spec.recipe, Recipe):
         columns = {"data.input_key": "prompt", "data.output_key": "completion"}
-        if told.trainer != "sft":
+        if spec.trainer != "sft":
             columns = {"data.prompt_key": "prompt", "data.chosen_key": "chosen", "data.rejected_key": "rejected"}
         options: dict[str, Any] = {
             "data.dataset": ScriptRelativePath("data.jsonl"), **columns, "data.max_len": data.whole, "model.model_name_or_path": ScriptRelativePath("model"),
-            "train.batch_size": config.batch_size, "train.max_epochs": _epochs(config.batch_size, told, data), **optim, **shared,
+            "train.batch_size": config.batch_size, "train.max_epochs": _epochs(config.batch_size, spec, data), **optim, **shared,
         }  # fmt: skip
-        if told.recipe is not None:
+        if spec.recipe is not None:
             options["ref.model_name_or_path"] = ScriptRelativePath("reference" if data.reference else "model")
-        return _openrlhf('deepspeed --num_gpus "$GPUS" --module', told, found, options)
-    update = told.recipe.update
-    refuse_settings(openrlhf.ENGINE, told.name, top_k=config.top_k, min_p=config.min_p)
+        return _openrlhf('deepspeed --num_gpus "$GPUS" --module', spec, plan, options)
+    update = spec.recipe.update
+    refuse_settings(openrlhf.ENGINE, spec.name, top_k=config.top_k, min_p=config.min_p)
     rows = config.batch_size * config.num_generations
     if rows % update.num_minibatches:
         raise UserError(
-            f"{told.name}: {rows} completions cannot be divided into {update.num_minibatches} minibatches of OpenRLHF",
+            f"{spec.name}: {rows} completions cannot be divided into {update.num_minibatches} minibatches of OpenRLHF",
             argument="num_minibatches",
             value=update.num_minibatches,
         )
     names = ["batch_size", "num_generations", "max_completion_length", "temperature", "top_p"]
     options = _named(2, {name: getattr(config, name) for name in names}) | {
         **{f"actor.{name}": value for name, value in optim.items()}, "train.batch_size": rows // update.num_minibatches,
-        "train.num_episodes": _epochs(config.batch_size, told, data), "rollout.micro_batch_size": Shell("${MICRO:-1}"),
+        "train.num_episodes": _epochs(config.batch_size, spec, data), "rollout.micro_batch_size": Shell("${MICRO:-1}"),
         "data.max_len": data.prompt + config.max_completion_length, "data.prompt_dataset": ScriptRelativePath("data.jsonl"),
         "data.input_key": "prompt", "data.label_key": "reference", "actor.model_name_or_path": ScriptRelativePath("model"),
         "reward.remote_url": ScriptRelativePath("grader.py"), "vllm.num_engines": Shell("$GPUS"), "vllm.tensor_parallel_size": 1,
         "vllm.gpu_memory_utilization": 0.5, "vllm.enable_sleep": True, "ds.enable_sleep": True, "train.colocate_all": True,
         **{f"{model}.num_gpus_per_node": Shell("$GPUS") for model in ("actor", "ref", "critic", "reward")}, **shared,
     }  # fmt: skip
-    if isinstance(told.recipe.credit, GAE):
-        ratio = told.recipe.credit.critic.critic_learning_rate_ratio
+    if isinstance(spec.recipe.credit, GAE):
+        ratio = spec.recipe.credit.critic.critic_learning_rate_ratio
         options |= {f"critic.{name}": value for name, value in optim.items()}
         options |= {
             "critic.adam.lr": config.learning_rate * ratio,
             "critic.model_name_or_path": ScriptRelativePath("model"),
         }
-    return _openrlhf("python3 -m", told, found, options | dict(found.options))
+    return _openrlhf("python3 -m", spec, plan, options | dict(plan.options))
 
 
 def _openrlhf(cmd: str, spec: RunSpec, plan: ExportPlan, options: Mapping[str, Any]) -> str:

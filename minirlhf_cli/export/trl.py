@@ -378,25 +378,25 @@ BY_POSITION = (
 )
 
 
-def sft(told: RunSpec) -> ExportPlan:
+def sft(spec: RunSpec) -> ExportPlan:
     """Map supervised fine-tuning to TRL; the script sets the learned turns and the length of a packed row."""
-    source, config = told.source, told.config
+    source, config = spec.source, spec.config
     assert isinstance(source, SFTSource) and isinstance(config, SFTConfig)
-    refuse_settings(ENGINE, told.name, disable_dropout=config.disable_dropout)
-    refuse_settings(ENGINE, told.name, loss_type=source.loss_type if is_custom(source.loss_type) else "")
+    refuse_settings(ENGINE, spec.name, disable_dropout=config.disable_dropout)
+    refuse_settings(ENGINE, spec.name, loss_type=source.loss_type if is_custom(source.loss_type) else "")
     options = {"completion_only_loss": source.train_on != "all", "loss_type": source.loss_type}
     if not config.packing:
         return ExportPlan("trl.SFTTrainer", options)
     return ExportPlan("trl.SFTTrainer", {**options, "packing": True, "packing_strategy": "bfd"}, notes=(BY_POSITION,))
 
 
-def reward(told: RunSpec) -> ExportPlan:
+def reward(spec: RunSpec) -> ExportPlan:
     """Map a reward model to TRL.
 
     Raises:
         NoCounterpartError: another loss than Bradley–Terry's with the data's margins.
     """
-    config = told.config
+    config = spec.config
     refuse_reward_settings(ENGINE, config)
     coefficient = getattr(config, "center_rewards_coefficient", 0.0) or None
     bias = "from the second step on, the head there has no bias that could keep the rewards' mean at 0, and here it has"

@@ -249,21 +249,21 @@ def offline(recipe: PreferenceRecipe) -> ExportPlan:
     raise NoCounterpartError(ENGINE, recipe.name, "learning from given preferences", argument="loss", value=recipe.name)
 
 
-def sft(told: RunSpec) -> ExportPlan:
+def sft(spec: RunSpec) -> ExportPlan:
     """Map supervised fine-tuning to verl.
 
     Raises:
         NoCounterpartError: another loss, packed rows, or learned tokens other than the assistant's.
     """
-    refuse_sft_settings(ENGINE, told, "assistant")
+    refuse_sft_settings(ENGINE, spec, "assistant")
     differs = (
         "every reply of the assistant is learned from, here those behind the context",
-        f"the order of the rows is the same for every seed (here: {told.config.seed})",
+        f"the order of the rows is the same for every seed (here: {spec.config.seed})",
     )
     return ExportPlan(SFT_TRAINER, {}, differs)
 
 
-def reward(told: RunSpec) -> ExportPlan:
+def reward(spec: RunSpec) -> ExportPlan:
     """Refuse a reward model: verl trains none.
 
     Raises:

@@ -87,38 +87,38 @@ class Engine:
     rows: Callable[[Path, list[Row]], None]
     grader: str
 
-    def mapped(self, told: RunSpec) -> ExportPlan:
+    def mapped(self, spec: RunSpec) -> ExportPlan:
         """Map the run to the engine's options.
 
         Raises:
             NoCounterpartError: a part of the run has no counterpart.
         """
-        dtype = getattr(told.source, "dtype", "float32")
-        refuse_settings(self.title, told.name, dtype="" if dtype == "float32" else dtype)
-        if getattr(told.source, "truncation_mode", None) is not None:
+        dtype = getattr(spec.source, "dtype", "float32")
+        refuse_settings(self.title, spec.name, dtype="" if dtype == "float32" else dtype)
+        if getattr(spec.source, "truncation_mode", None) is not None:
             raise UserError(
-                f"{told.name}: its examples were truncated, and the export writes whole rows; expected a run without "
+                f"{spec.name}: its examples were truncated, and the export writes whole rows; expected a run without "
                 "--truncation-mode",
                 argument="truncation_mode",
-                value=told.source.truncation_mode,
+                value=spec.source.truncation_mode,
                 problem="no counterpart",
             )
-        match told.recipe:
+        match spec.recipe:
             case Recipe():
-                return self.online(told.recipe, staleness=getattr(told.config, "staleness", 0))
+                return self.online(spec.recipe, staleness=getattr(spec.config, "staleness", 0))
             case PreferenceRecipe():
-                return self.offline(told.recipe)
-        if told.trainer not in self.others:
-            raise NoCounterpartError(self.title, told.trainer, "its loss", argument="trainer", value=told.trainer)
-        if getattr(told.source, "pooling", "last") != "last":
+                return self.offline(spec.recipe)
+        if spec.trainer not in self.others:
+            raise NoCounterpartError(self.title, spec.trainer, "its loss", argument="trainer", value=spec.trainer)
+        if getattr(spec.source, "pooling", "last") != "last":
             raise NoCounterpartError(
-                self.title, told.trainer, "a mean over the tokens (pooling)", argument="pooling", value="mean"
+                self.title, spec.trainer, "a mean over the tokens (pooling)", argument="pooling", value="mean"
             )
-        return self.others[told.trainer](told)
+        return self.others[spec.trainer](spec)
 
 
 def export(
-    run: Path, told: RunSpec, out: Path, *, to: str = "trl", allow_differences: bool = False, model: str = "start"
+    run: Path, spec: RunSpec, out: Path, *, to: str = "trl", allow_differences: bool = False, model: str = "start"
 ) -> str:
     """Write the folder ``out``, and return the text of ``DIFFERENCES.md``.
 
@@ -132,14 +132,14 @@ def export(
             of the run is missing or has changed.
     """
     engine = ENGINES[to]
-    plan = engine.mapped(told)
-    reference_source = _anchor(told, plan, to, model)
+    plan = engine.mapped(spec)
+    reference_source = _anchor(spec, plan, to, model)
     if reference_source is None:
         plan = dataclasses.replace(plan, differs=(*plan.differs, MOVED))
     if plan.differs and not allow_differences:
         description = "; ".join(plan.differs)
         raise UserError(
-            f"{told.name}: differs in {engine.title}: {description} (use --allow-differences to export it anyway)",
+            f"{spec.name}: differs in {engine.title}: {description} (use --allow-differences to export it anyway)",
             argument="--allow-differences",
             value=plan.differs,
         )
@@ -147,20 +147,20 @@ def export(
         raise UserError(
             f"{out}: exists already; expected a new folder in --out", argument="--out", value=str(out), problem="exists"
         )
-    if model == "adapter" and not told.source.lora_r:
+    if model == "adapter" and not spec.source.lora_r:
         raise UserError(
             f"{run}: has no adapter, because it was trained without --lora-r; use --model end",
             argument="--model",
             value=model,
         )
-    policy, tokenizer = _model(run, told, model)
-    reference = _model(run, told, reference_source)[0] if reference_source else None
-    records = _fitting(told, _templated(_records(told)), policy, tokenizer)
+    policy, tokenizer = _model(run, spec, model)
+    reference = _model(run, spec, reference_source)[0] if reference_source else None
+    records = _fitting(spec, _templated(_records(spec)), policy, tokenizer)
     file, write = SCRIPTS[to]
     data = _measured(records, tokenizer, adapter=model == "adapter", reference=bool(reference))
-    if to == "trl" and (told.trainer == "sft" or isinstance(told.recipe, PreferenceRecipe)) and not data.several:
-        _end_at_closing_token(tokenizer, told)
-    script = write(told, plan, dataclasses.replace(data, row=_row_of(told, policy)))
+    if to == "trl" and (spec.trainer == "sft" or isinstance(spec.recipe, PreferenceRecipe)) and not data.several:
+        _end_at_closing_token(tokenizer, spec)
+    script = write(spec, plan, dataclasses.replace(data, row=_row_of(spec, policy)))
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -173,10 +173,10 @@ def export(
         if model == "adapter":
             _adapter(run, policy, partial / "adapter")
         engine.rows(partial, records)
-        if isinstance(told.recipe, Recipe):
-            (partial / "grader.py").write_text(_grader(told, partial, engine.grader), encoding="utf-8")
+        if isinstance(spec.recipe, Recipe):
+            (partial / "grader.py").write_text(_grader(spec, partial, engine.grader), encoding="utf-8")
         (partial / file).write_text(script, encoding="utf-8")
-        text = differences(told, plan, engine, model)
+        text = differences(spec, plan, engine, model)
         (partial / "DIFFERENCES.md").write_text(text, encoding="utf-8")
         partial.rename(out)
     except BaseException:
@@ -185,21 +185,21 @@ def export(
     return text
 
 
-def differences(told: RunSpec, found: ExportPlan, engine: Engine, model: str) -> str:
+def differences(spec: RunSpec, plan: ExportPlan, engine: Engine, model: str) -> str:
     """Return the text of ``DIFFERENCES.md``: what is the same in the engine, and what differs."""
     states = {"start": " as the run began", "end": " as the run ended", "adapter": " as the run began, and its adapter"}
     same = ["data, in the order of the file", "model weights and tokenizer" + states[model]]
-    if isinstance(told.recipe, Recipe):
+    if isinstance(spec.recipe, Recipe):
         same += ["advantage, objective, aggregation and KL term of a step, on the same completions", "grader"]
     else:
         same += ["the loss of a step, on the same rows"]
     sections = {
         "The same": tuple(same),
-        "Not the same": found.differs or ("nothing in an optimizer step",),
-        "Only so long": found.notes,
-        "Always different": ELSEWHERE + engine.always + (BEST if told.source.load_best_model_at_end else ()),
+        "Not the same": plan.differs or ("nothing in an optimizer step",),
+        "Only so long": plan.notes,
+        "Always different": ELSEWHERE + engine.always + (BEST if spec.source.load_best_model_at_end else ()),
     }
-    heading = f"# {told.name}, in {engine.title} {engine.version}\n"
+    heading = f"# {spec.name}, in {engine.title} {engine.version}\n"
     return heading + "".join(
         f"\n## {title}\n\n" + "".join(f"* {item}\n" for item in items) for title, items in sections.items() if items
     )

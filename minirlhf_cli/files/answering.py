@@ -143,7 +143,7 @@ class Generator:
         grader: a string that identifies ``reward``.
     """
 
-    asked: GenerationRequest
+    request: GenerationRequest
     model: Any
     tokenizer: Any
     problems: list[Problem]
@@ -156,44 +156,46 @@ class Generator:
         return next(self.model.parameters()).device
 
     @classmethod
-    def load(cls, asked: GenerationRequest) -> Generator:
+    def load(cls, request: GenerationRequest) -> Generator:
         """Load everything that the request names, and print a summary.
 
         Raises:
             UserError: no problems, or a prompt and a completion that do not fit into the model's context.
         """
-        asked.sampling  # noqa: B018  raises its errors before anything is loaded
-        start.log_unused_options(unused_options(asked, asked.unused_options()))
-        device = start.device_of(asked.device)
-        reward, grader = asked.scored_by(device)
-        problems = asked.problems()
-        if trained_on(asked.model, asked.data):
-            print(f"{asked.data}: {asked.model} was trained on it, so its numbers are not those of new data")
+        request.sampling  # noqa: B018  raises its errors before anything is loaded
+        start.log_unused_options(unused_options(request, request.unused_options()))
+        device = start.device_of(request.device)
+        reward, grader = request.scored_by(device)
+        problems = request.problems()
+        if trained_on(request.model, request.data):
+            print(f"{request.data}: {request.model} was trained on it, so its numbers are not those of new data")
         if not problems:
-            raise UserError(f"{asked.data}: no problems to answer", argument="data", problem="empty", file=asked.data)
-        model, tokenizer = named.model_by_name(asked.model)
-        if asked.chat_template_kwargs is not None:
-            set_template_arguments(tokenizer, asked.chat_template_kwargs)
+            raise UserError(
+                f"{request.data}: no problems to answer", argument="data", problem="empty", file=request.data
+            )
+        model, tokenizer = named.model_by_name(request.model)
+        if request.chat_template_kwargs is not None:
+            set_template_arguments(tokenizer, request.chat_template_kwargs)
         for line in report_unread(find_unread_arguments(tokenizer, [p.prompt for p in problems])):
             print(line)
-        if (unknown := find_unknown_tokens(tokenizer, (p.prompt for p in problems), asked.model)) is not None:
+        if (unknown := find_unknown_tokens(tokenizer, (p.prompt for p in problems), request.model)) is not None:
             print(unknown)
         longest, context = max(len(encode_prompt(tokenizer, p.prompt)) for p in problems), context_length(model)
-        if context is not None and longest + asked.max_new_tokens > context:
+        if context is not None and longest + request.max_new_tokens > context:
             raise UserError(
-                f"the longest prompt has {longest} tokens and a completion may have {asked.max_new_tokens}, but the "
+                f"the longest prompt has {longest} tokens and a completion may have {request.max_new_tokens}, but the "
                 f"context length is {context}: lower --max-completion-length",
                 argument="--max-completion-length",
-                value=asked.max_new_tokens,
+                value=request.max_new_tokens,
                 expected=context - longest,
             )
         model = model.to(device)
         template = describe_template(tokenizer)
         print(
-            f"{asked.model}: {num_parameters(model):,} parameters on {device}; {template + '; ' if template else ''}"
+            f"{request.model}: {num_parameters(model):,} parameters on {device}; {template + '; ' if template else ''}"
             f"completions end at {end_tokens(tokenizer, model)}"
         )
-        return cls(asked, model, tokenizer, problems, reward, grader)
+        return cls(request, model, tokenizer, problems, reward, grader)
 
 
 def trained_on(model: str, data: str) -> bool:
@@ -229,7 +231,7 @@ class Best:
 
 def best_of(found: Generator) -> Best:
     """Sample ``num_generations`` completions of every problem, and select the best one of each."""
-    request, rows, curves = found.asked, [], []
+    request, rows, curves = found.request, [], []
     prompt_keys = names_of(found.problems, found.tokenizer)
     for offset in progress(range(0, len(found.problems), request.batch_size), "best of n"):
         batch = slice(offset, offset + request.batch_size)

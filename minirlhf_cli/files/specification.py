@@ -198,12 +198,12 @@ class Specification:
     Attributes:
         where: the name of the file.
         clauses: the rules, in the order of the file.
-        asked: the sampling settings in the file: fields of :class:`RulesRequest`.
+        settings: the sampling settings in the file: fields of :class:`RulesRequest`.
     """
 
     where: str
     clauses: tuple[SpecRule, ...]
-    asked: Mapping[str, Any]
+    settings: Mapping[str, Any]
 
     @classmethod
     def of(cls, values: Mapping[str, Any], file: Path) -> Specification:
@@ -304,7 +304,7 @@ SHOWN = 3
 
 
 def check(
-    spec: Specification, asked: RulesRequest, *, against: str | None = None
+    spec: Specification, request: RulesRequest, *, against: str | None = None
 ) -> tuple[list[RuleResult], dict[str, str]]:
     """Sample completions for each file of prompts once, and check every rule on them.
 
@@ -318,15 +318,15 @@ def check(
 
     def checked(name: str, clause: SpecRule) -> tuple[list[Problem], SampledCompletions]:
         if (name, clause.data) not in samples:
-            loaded = Generator.load(dataclasses.replace(asked, model=name, data=clause.data))
+            loaded = Generator.load(dataclasses.replace(request, model=name, data=clause.data))
             completions = sample_completions(
-                loaded.model, loaded.tokenizer, loaded.problems, loaded.reward, asked.sampling,
-                num_generations=asked.num_generations, seed=asked.seed, batch_size=asked.batch_size,
+                loaded.model, loaded.tokenizer, loaded.problems, loaded.reward, request.sampling,
+                num_generations=request.num_generations, seed=request.seed, batch_size=request.batch_size,
             )  # fmt: skip
             samples[name, clause.data] = with_generation_prompts(loaded.tokenizer, loaded.problems), completions
             digests[name], digests[clause.data] = start.model_digest(loaded.model), start.digest(loaded.problems)
         problems, completions = samples[name, clause.data]
-        compliance = clause.complies(problems, completions.completions, asked.grader_timeout, asked.thoughts)
+        compliance = clause.complies(problems, completions.completions, request.grader_timeout, request.thoughts)
         return problems, dataclasses.replace(completions, rewards=compliance)
 
     results = []
@@ -334,7 +334,7 @@ def check(
         if clause.grader is not None and custom_rewards.is_named(clause.grader):
             file = clause.grader.rpartition(":")[0]
             digests[file] = start.file_digest(file)
-        problems, candidate = checked(asked.model, clause)
+        problems, candidate = checked(request.model, clause)
         rate = dataclasses.replace(measure(candidate)[0], name="kept")
         broken = [
             (p, next(text for text, complied in zip(texts, compliance, strict=True) if complied == 0))
@@ -344,7 +344,7 @@ def check(
         change = None
         if against is not None:
             baseline = checked(against, clause)[1]
-            [change] = compare({asked.model: candidate, against: baseline})
+            [change] = compare({request.model: candidate, against: baseline})
             differences = candidate.rewards.double().nanmean(1) - baseline.rewards.double().nanmean(1)
             change = dataclasses.replace(change, p_value=sign_flips(differences[differences.isfinite()].tolist()))
         ungraded = int((~candidate.rewards.isfinite()).sum())
