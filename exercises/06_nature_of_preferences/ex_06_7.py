@@ -166,7 +166,7 @@ def harmless_where_all_agree(sub, draw):
 
 # %% [probes]
 # no random: it may start at random, from whichever generator
-# no varied of fit.people, fit.size: sixty people and eight completions, as the statement says
+# no varied of fit.people, fit.size, fit.person, fit.first, fit.second, fit.won: sixty people and eight completions, as the statement says
 # no gradient: it trains, whatever way
 # no size, values, float32, keywords: a whole training run is judged, not a formula
 

@@ -174,6 +174,7 @@ def size(sub, draw):
 
 
 # %% [probes]
+# no varied of train.x, train.length, train.first_won: an annotator has labelled 1,000 pairs, as the statement says
 # no random: it may start at random, from whichever generator
 # no gradient, float32, values, size, nan: it trains, which takes long
 

@@ -141,7 +141,7 @@ def the_reply(sub, draw):
     counts = torch.tensor([len(row) for row in found]) - prompts
     want = torch.stack([row[n:].mean() for row, n in zip(found, prompts.tolist())])
     for side in ("right", "left"):
-        scores, mask = padded(found, side, 1)
+        scores, mask = padded(found, side, 1 + (side == "left"))
         everything = torch.stack([row.mean() for row in found])
         expect(
             sub.reply_mean(scores, mask, prompts),

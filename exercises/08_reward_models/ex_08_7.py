@@ -136,6 +136,7 @@ def against_plain(sub, draw):
 
 
 # %% [probes]
+# no varied of fit.first, fit.second, fit.first_length, fit.second_length, fit.first_won: a data set has 400 pairs, as the statement says
 # no random: it may start at random, from whichever generator
 # no gradient, float32, size, values, keywords, nan, integers: what it finds is judged, however it is computed
 

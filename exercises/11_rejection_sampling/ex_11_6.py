@@ -133,6 +133,12 @@ def diverse(sub, draw):
     expect(few[0], torch.arange(2).repeat_interleave(5), what="the list of prompts, with five answers for each")
     if not isinstance(few[1], torch.Tensor) or few[1].shape != (10,):
         fail("`replies` should return ten answers, five for each of two prompts")
+    sure = torch.full((3, 6), -40.0, dtype=torch.float64)  # three prompts, each with one answer that is certain
+    certain = draw.permutation(6)[:3]
+    sure[torch.arange(3), certain] = 0.0
+    got = pair(sub.aside.replies(sure, 2, 1.0, seed), "replies")
+    for one, right, what in zip(got, (torch.arange(3), certain), ("prompts", "answers"), strict=True):
+        expect(one, right.repeat_interleave(2), what=f"the list of {what}, of three prompts")
     agree = float((law[0] * law[1]).sum())
     expect_independent(answers[:size], answers[size:], agree, "the answers to the two prompts")
     if not torch.equal(pair(sub.replies(logits, size, temperature, seed), "replies")[1], answers):

@@ -174,6 +174,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
+# no varied of step.games, step.tokens, step.mask, step.rewards: sixteen games and four completions, as the statement says
 # no keywords, size, values, float32, gradient of step: any step that learns is right
 # no gradient of reply_logps.mask: a mask
 

@@ -142,13 +142,15 @@ def alike(sub, draw):
     )
 
 
-def batch(draw):
-    """Return two groups of two, three tokens: ratios below, inside and above the clip, with both signs of the advantage."""
+def batch(draw, twice=None):
+    """Return two groups of two, three tokens; with an axis of the advantages, twice as many along it: ratios below, inside and above the clip, with both signs of the advantage."""
     size = tidy(draw.uniform(2, 2, low=0.4, high=0.9)) + torch.tensor([[0.0, 0.6], [0.0, 0.0]])  # never symmetric
     a = size * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
     ratios = torch.tensor([[0.5, 1.05, 1.9]], dtype=torch.float64) + tidy(draw.uniform(4, 3, low=-0.04, high=0.05), 2)
-    old_logps = -tidy(draw.uniform(4, 3, low=0.5, high=2.0))
-    ref_logps = -tidy(draw.uniform(4, 3, low=0.5, high=2.0))
+    if twice is not None:
+        ratios, a = torch.cat([ratios, ratios.flip(0)]), torch.cat([a, 0.5 * a.flip(0)], twice)
+    old_logps = -tidy(draw.uniform(*ratios.shape, low=0.5, high=2.0))
+    ref_logps = -tidy(draw.uniform(*ratios.shape, low=0.5, high=2.0))
     return old_logps + ratios.log(), old_logps, ref_logps, a
 
 
@@ -175,7 +177,11 @@ def written_out(logps, old_logps, ref_logps, a, epsilon, beta, worse=min):
 )
 def clipped(sub, draw):
     "`token_objective` without a penalty is the minimum of the clipped and the unclipped term."
-    logps, old_logps, ref_logps, a = batch(draw)
+    for twice in (None, 0, 1):
+        _clipped(sub, *batch(draw, twice))
+
+
+def _clipped(sub, logps, old_logps, ref_logps, a):
     inputs = (logps, old_logps, ref_logps, a, 0.2, 0.0)
     ratio = (logps - old_logps).exp()
     expect(
@@ -189,7 +195,7 @@ def clipped(sub, draw):
             * a.reshape(-1, 1),
             "the ratio is upside down": written_out(old_logps, logps, ref_logps, a, 0.2, 0.0),
             "nothing is clipped": ratio * a.reshape(-1, 1),
-            "rows are taken sample-major": written_out(logps, old_logps, ref_logps, a.T, 0.2, 0.0),
+            "rows are taken sample-major": written_out(logps, old_logps, ref_logps, a.T.reshape(a.shape), 0.2, 0.0),
         },
     )
 

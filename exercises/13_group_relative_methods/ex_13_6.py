@@ -205,6 +205,7 @@ def learns(sub, draw):
 
 
 # %% [probes]
+# no varied of update.games, update.tokens, update.mask, update.advantages: sixteen games and eight completions, as the statement says
 # no keywords, size, values, float32, gradient of update: any update that learns is right
 # no gradient: fractions are counted, and an update is not differentiated
 

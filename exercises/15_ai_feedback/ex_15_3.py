@@ -60,7 +60,7 @@ from minirlhf_course.classroom.testing import expect, fail, test
 
 def judge(draw, place=0.0):
     """Logits of a judge with known log-odds, a bias towards the first position, and other tokens that do not matter."""
-    n, k, v = 4, draw.integer(2, 4), 6
+    n, k, v = 4, draw.integer(2, 4), draw.integer(5, 8)
     letters = tuple(draw.permutation(v)[:2].tolist())
     truth = 2.0 * draw.normal(n, k)
     liking = place * draw.normal(n, k)
@@ -142,7 +142,7 @@ def soft(sub, draw):
 def swapped(sub, draw):
     "`agreed` is the swap test of the votes."
     logits, letters, truth, liking = judge(draw, 2.0)
-    plain = torch.zeros(1, 2, 2, 6, dtype=torch.float64)
+    plain = torch.zeros(1, 2, 2, 8, dtype=torch.float64)
     plain[..., letters[0]] = torch.tensor([1.0, -1.0], dtype=torch.float64)
     if not bool(sub.agreed(plain, letters, torch.ones(2, dtype=torch.float64))[0]):
         fail(
@@ -150,7 +150,7 @@ def swapped(sub, draw):
             "in the second order (A) is a vote for the other completion"
         )
     turned = torch.zeros(
-        1, 3, 2, 6, dtype=torch.float64
+        1, 3, 2, 8, dtype=torch.float64
     )  # for the first reply: principles 1 and 2 as given, 2 and 3 exchanged; only 2 agrees with itself
     turned[0, :, :, letters[0]] = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], dtype=torch.float64)
     if not bool(sub.agreed(turned, letters, torch.ones(3, dtype=torch.float64))[0]):
@@ -158,14 +158,14 @@ def swapped(sub, draw):
             "two of three principles prefer the first completion in each order, though not the same two, but `agreed` returns False: "
             "compare the votes of the two orders, not each principle with itself"
         )
-    loud = torch.zeros(1, 3, 2, 6, dtype=torch.float64)  # as given, one principle is sure and two are not
+    loud = torch.zeros(1, 3, 2, 8, dtype=torch.float64)  # as given, one principle is sure and two are not
     loud[0, :, :, letters[0]] = torch.tensor([[5.0, 1.0], [-0.1, 1.0], [-0.1, 1.0]], dtype=torch.float64)
     if not bool(sub.agreed(loud, letters, torch.ones(3, dtype=torch.float64))[0]):
         fail(
             "two of three principles prefer the second completion in the first order, all three in the second, but `agreed` returns False, "
             "because the third has larger log-odds than the two: a vote does not depend on their size. Count votes, not probabilities or log-odds"
         )
-    heavy = torch.zeros(1, 3, 2, 6, dtype=torch.float64)
+    heavy = torch.zeros(1, 3, 2, 8, dtype=torch.float64)
     heavy[0, :, :, letters[0]] = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
     if not bool(sub.agreed(heavy, letters, torch.tensor([1.0, 1.0, 3.0], dtype=torch.float64))[0]):
         fail(
@@ -200,7 +200,7 @@ def swapped(sub, draw):
 def tied(sub, draw):
     "`agreed` lets no pair pass whose votes are equal in one order."
     _, letters, _, _ = judge(draw)
-    pairs = torch.zeros(4, 2, 2, 6, dtype=torch.float64)
+    pairs = torch.zeros(4, 2, 2, 8, dtype=torch.float64)
     pairs[..., letters[0]] = torch.tensor(
         [[[1, 1], [-1, 1]], [[1, -1], [1, 1]], [[1, -1], [1, -1]], [[-1, 1], [-1, 1]]], dtype=torch.float64
     )  # a tie as given; a tie exchanged; both orders for the first reply; both for the second
@@ -209,7 +209,7 @@ def tied(sub, draw):
         fail("in one order the votes are equal, and one half is neither above nor below, but `agreed` returns True")
     if not all(clear):
         fail("all votes of both orders are for one completion, but `agreed` returns False")
-    even = torch.zeros(2, 3, 2, 6, dtype=torch.float64)
+    even = torch.zeros(2, 3, 2, 8, dtype=torch.float64)
     even[..., letters[0]] = torch.tensor(
         [[[1, -1], [1, 0], [0, 0]], [[1, 1], [0, 1], [0, 1]]], dtype=torch.float64
     )  # two of three and one of three for the first completion; one of three and none

@@ -11,7 +11,7 @@
 # **There are three bugs, one in each function. Find and fix them.**
 #
 # * `tally(answers, V)`: the number of votes of each answer, for each question. A completion without an answer does not vote.
-# * `winner(votes, answers)`: the answer with the most votes (votes may be weighted: `votes` decides, not how often an answer was given). In a tie it is the answer that was given first. If no completion has an answer it is −1.
+# * `winner(votes, answers)`: the answer with the most votes (votes may be weighted: `votes` decides, not how often an answer was given). In a tie it is the answer that was given first. An answer that no completion gave has no votes. If no completion has an answer it is −1.
 # * `accuracy(answers, right, V, n)`: the fraction of questions for which the vote of the first `n` completions is the right answer. A question without an answer is not solved.
 
 # %% [given]
@@ -136,7 +136,11 @@ def counts_all(sub, answers, V):
 )
 def ties(sub, draw):
     "`winner` breaks ties by the first completion."
-    V = 4
+    for V in (4, 6):
+        _ties(sub, draw, V)
+
+
+def _ties(sub, draw, V):
     some = draw.permutation(V).tolist()
     low, high, third = sorted(some[:3])
     answers = torch.tensor(

@@ -192,6 +192,10 @@ def over_items(sub, draw):
     if not bool((means(sub.resampled(grades, ROUNDS, seed), "resampled") == got).all()):
         fail("the same seed gives other resampled tests; use a generator seeded with `seed`")
     means(sub.aside.resampled(grades, 7, seed), "resampled", 7)
+    last = torch.tensor([[0.0], [0.0], [0.0], [1.0], [1.0]], dtype=torch.float64)
+    got = means(sub.aside.resampled(last, 500, seed), "resampled", 500)
+    if places(got, law(last[:, 0].tolist())[0]) is None or not 0.2 < float(got.mean()) < 0.6:
+        fail("of five items not all are sampled, or not five of them", grades=last, means=got[:4])
     expect_other_seeds(lambda other: sub.resampled(grades, ROUNDS, other), "resampled", seed)
 
 
@@ -233,6 +237,9 @@ def same_test(sub, draw):
             differences=got[:4],
         )
     expect_rounds(at, chances, "the differences of `gap`")
+    last, none = torch.tensor([[[0.0]] * 3 + [[1.0]] * 2, [[0.0]] * 5], dtype=torch.float64)
+    if places(means(sub.aside.gap(last, none, 500, seed), "gap", 500), law(last[:, 0].tolist())[0]) is None:
+        fail("the differences of five items are none that five items have", ours=last, theirs=none)
     expect_other_seeds(lambda other: sub.gap(ours, theirs, ROUNDS, other), "gap", seed)
 
 
@@ -245,29 +252,36 @@ def same_test(sub, draw):
 )
 def middle(sub, draw):
     "`ends` are the ends of the middle fraction."
-    values = (draw.uniform(401, low=0.001, high=0.02)).cumsum(0)
+    _middle(sub, draw, 200, (0.8, 0.9, 0.95))
+    _middle(
+        sub.aside, draw, 60, (0.8, 0.9)
+    )  # fewer values lie so far apart that it matters how a quantile is interpolated
+
+
+def _middle(sub, draw, half, levels):
+    values = (draw.uniform(2 * half + 1, low=0.001, high=0.02)).cumsum(0)
     mean, deviation = float(values.mean()), float(values.std())
-    for level in (0.8, 0.9, 0.95):
-        cut = round(200 * (1 - level))
-        got = sub.ends(values[draw.permutation(401)], level)
+    for level in levels:
+        cut = round(half * (1 - level))
+        got = sub.ends(values[draw.permutation(len(values))], level)
         if not isinstance(got, tuple | list) or len(got) != 2:
             fail("`ends` returns two numbers, (low, high)")
         reach = statistics.NormalDist().inv_cdf((1 + level) / 2) * deviation
         for end, sign, what in ((got[0], -1, "the lower end"), (got[1], 1, "the upper end")):
             expect(
                 end,
-                values[200 + sign * (200 - cut)],
+                values[half + sign * (half - cut)],
                 what=what,
                 given={"level": level},
                 tolerance=1e-6,
                 mistakes={
                     "1 − level is cut off on each side, altogether twice as much as should be": values[
-                        200 + sign * (200 - 2 * cut)
+                        half + sign * (half - 2 * cut)
                     ],
-                    "low and high are exchanged": values[200 - sign * (200 - cut)],
+                    "low and high are exchanged": values[half - sign * (half - cut)],
                     "a normal distribution is assumed": mean + sign * reach,
-                    "that is the middle 95 % for every `level`": values[200 + sign * 190],
-                    "one value too few is cut off": values[200 + sign * (201 - cut)],
+                    "that is the middle 95 % for every `level`": values[half + sign * round(0.95 * half)],
+                    "one value too few is cut off": values[half + sign * (half + 1 - cut)],
                 },
             )
 

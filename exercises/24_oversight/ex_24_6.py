@@ -171,6 +171,9 @@ def the_judge(sub, draw):
         )
         both = sub.read(leaves.expand(3, 2, 4), truth.expand(3, 2), eta)
         expect(both, want.expand(3, 2, 4), what="`read` of `(3, 2, N)` leaves")
+    more = (draw.uniform(3, 16) < 0.5).double()
+    want = torch.where(more == truth[[0, 1, 0], None], 0.75, 0.25)
+    expect(sub.aside.read(more, truth[[0, 1, 0]], 0.25), want, what="`read` of sixteen leaves", given={"leaves": more})
 
 
 @test(
@@ -184,12 +187,12 @@ def whose_turn(sub, draw):
     skills = tidy(draw.uniform(2, 2, low=0.05, high=0.45)) + torch.tensor([[0.5], [0.0]])  # above chance, then below
     for honest, liar in skills.tolist():
         chosen(sub, draw, chooses, honest, liar)
-    chosen(sub, draw, torch.tensor([[False], [True], [True], [False]]), 1.0, 0.0)
+    chosen(sub, draw, torch.tensor([[False], [True], [True], [False]]), 1.0, 0.0, width=4)
 
 
-def chosen(sub, draw, chooses, honest, liar):
+def chosen(sub, draw, chooses, honest, liar, width=2):
     """Compare the probabilities before a turn with the definition, node by node, also for one input and for a batch of batches."""
-    first, second = tidy(draw.uniform(len(chooses), 2)), tidy(draw.uniform(len(chooses), 2))
+    first, second = (tidy(draw.uniform(len(chooses), width)) for _ in range(2))
     rows = []
     for k in range(len(chooses)):
         row = []
