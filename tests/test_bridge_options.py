@@ -699,7 +699,7 @@ NO_PART = {
 AS_FILES = {
     "data", "format", "split", "limit", "eval_fraction", "drop_identical", "drop_long", "task", "demonstrations", "ptx_data", "model",
     "vocab_size", "context", "chat_template", "chat_template_kwargs", "ref_model", "grader", "grader_timeout", "thought_tags", "reward_model",
-    "reward_aggregation", "prompt_field", "completion_field", "chosen_field", "rejected_field", "messages_field", "answer_field",
+    "reward_aggregation", "prompt_field", "completion_field", "chosen_field", "rejected_field", "messages_field", "answer_field", "rating_field",
     "max_length",
 }  # fmt: skip
 VALUES = {

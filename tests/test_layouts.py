@@ -1,5 +1,6 @@
 """Rows in the layouts of public data sets are read as the record that their authors mean; ties and deleted rows are dropped."""
 
+import itertools
 import json
 import math
 
@@ -42,6 +43,14 @@ SAME = {
     "BeaverTails": ({"prompt": "q", "response": "bad", "is_safe": False, "category": {}}, "safety",
                     {"prompt": "q", "completion": "bad", "label": False}),
     "HelpSteer2": ({"prompt": "q", "response": "so", **ATTRIBUTES}, "helpsteer", {"prompt": "q", "completion": "so", "rating": 3}),
+    "a rating": ({"prompt": "q", "response": "so", "rating": 4}, "response-rating", {"prompt": "q", "completion": "so", "rating": 4}),
+    "ms-swift": ({"messages": [asks("q"), says("good")], "rejected_response": "bad"}, "swift-preference", PAIR),
+    "messages, pair": ({"messages": [asks("q")], "chosen": [says("good")], "rejected": [says("bad")]}, "messages-preference", PAIR),
+    "messages, whole": ({"messages": [asks("q"), says("good")], "chosen": [asks("q"), says("good")],
+                         "rejected": [asks("q"), says("bad")]}, "messages-preference", PAIR),
+    "prompt and response": ({"prompt": "q", "response": "a"}, "prompt-response", {"prompt": "q", "completion": "a"}),
+    "MMLU-Pro": ({"question": "q", "options": ["x", "y"], "answer": "B", "answer_index": 1}, "mmlu-pro", CHOICES),
+    "MedQA": ({"question": "q", "options": {"A": "x", "B": "y"}, "answer": "y", "answer_idx": "B"}, "mmlu-pro", CHOICES),
     "HelpSteer2, pair": ({"prompt": "q", "response_1": "good", "response_2": "bad", "preference_strength": -2},
                          "helpsteer2-preference", {**PAIR, "margin": 2}),
     "HelpSteer3": ({"context": [asks("q")], "response1": "bad", "response2": "good", "overall_preference": 3, "domain": "code"},
@@ -103,6 +112,61 @@ def test_load_layout_of_public_data_as_the_plain_record(name):
     [found], [expected] = (load([each]).examples for each in (row, plain))
     assert (load([row]).format, found) == (form, expected)
     assert found.columns == row, "a grader reads the fields under their own names"
+
+
+def test_load_lists_of_completions_compares_each_chosen_with_each_rejected():
+    for chosen, rejected in ((["a"], ["c", "d", "e"]), (["a", "b", "c"], ["d", "e", "f"]), ("a", ["b", "c"])):
+        pairs = load([{"prompt": "q", "chosen": chosen, "rejected": rejected, "subset": "Ties"}]).comparisons()
+        found = [(pair.chosen[0]["content"], pair.rejected[0]["content"]) for pair in pairs]
+        assert found == list(itertools.product(chosen, rejected))
+        assert {(pair.subset, pair.num_ranked) for pair in pairs} == {("Ties", len(chosen) + len(rejected))}
+    with raises(UserError, argument="rejected", problem="duplicate"):
+        load([{"prompt": "q", "chosen": ["a", "b"], "rejected": ["c", "b"]}])
+
+
+def test_load_helpsteer_by_another_attribute():
+    row = {"prompt": "q", "response": "so", **ATTRIBUTES}
+    for name in ATTRIBUTES:
+        [found] = load([row], fields={"rating": name}).examples
+        assert found.scores == (ATTRIBUTES[name],)
+
+
+def test_load_messages_that_numpy_printed():
+    whole = {name: f"[{asks('q')}\n {says(name)}]" for name in ("chosen", "rejected")}
+    [found] = load([whole]).comparisons()
+    assert (found.prompt, found.chosen, found.rejected) == ([asks("q")], [says("chosen")], [says("rejected")])
+
+
+def test_load_calls_leaves_out_the_nulls_of_a_table():
+    """A table gives every call the arguments of all calls, and every schema the properties of all schemas."""
+    tool = {"name": "look", "parameters": {"properties": {"place": {"type": "string", "enum": None}, "day": None}}}
+    for arguments, kept in (({"place": "Rome", "day": None}, {"place": "Rome"}), ('{"day": null}', {"day": None})):
+        turn = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"function": {"name": "look", "arguments": arguments}}],
+        }
+        [found] = load([{"messages": [asks("q"), turn], "tools": [tool]}]).examples
+        assert found.messages[1]["tool_calls"][0]["function"]["arguments"] == kept
+        properties = found.messages[0]["tools"][0]["function"]["parameters"]["properties"]
+        assert properties == {"place": {"type": "string"}}
+
+
+@pytest.mark.parametrize("name", ["weight", "loss", "train"])
+def test_load_turns_that_are_not_learned_are_context(name):
+    turns = [asks("q"), {**says("a"), name: False}, asks("r"), {**says("b"), name: True}]
+    records = load([{"messages": turns}])
+    assert [(e.context, records.ignored) for e in records.examples] == [(3, ())]
+
+
+def test_load_json_of_rows_in_an_object_and_of_columns(tmp_path):
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({"data": [{"prompt": "q", "completion": "a"}] * 2}))
+    assert len(load(file)) == 2
+    for columns in ({"prompt": {"0": "q"}, "completion": {"0": "a"}}, {"prompt": ["q"], "completion": ["a"]}):
+        file.write_text(json.dumps(columns))
+        with raises(UserError, problem="columns", file=str(file), value=list(columns)):
+            load(file)
 
 
 def test_load_safe_rlhf_by_its_other_label():

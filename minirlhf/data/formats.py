@@ -12,6 +12,7 @@ the loader drops and counts it. It drops two equal completions only on request.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 import string
@@ -135,18 +136,32 @@ def parse_prompt_completion(row: Row) -> Conversation:
     return _to_imitate([*prompt, *_without(prompt, _reply(row, "completion", row["prompt"]))], len(prompt))
 
 
-def parse_preference(row: Row) -> Comparison:
+def parse_preference(row: Row) -> Comparison | Ranking:
     """``{"prompt": ..., "chosen": ..., "rejected": ...}``, each a text or messages; completions may repeat the prompt.
 
     Texts may be transcripts, as in hh-rlhf. That texts repeat the prompt is seen from the first rows.
     ``margin`` is by how much the chosen completion is better; if it is missing, ``score_chosen − score_rejected`` is used.
-    ``subset`` names a kind of comparison; an evaluation reports each subset separately.
+    ``subset`` names a kind of comparison; an evaluation reports each subset separately. Lists of texts are several chosen
+    or rejected completions (RewardBench 2, RM-Bench), of which each pair is compared.
     """
     prompt = _prompt(row)
+    if any(_is_texts(row[field]) for field in ("chosen", "rejected")):
+        return _of_lists(prompt, row)
     replies = [_reply(row, field, row["prompt"]) for field in ("chosen", "rejected")]
     prompt = _with_system_of(prompt, replies)
     chosen, rejected = (_without(prompt, reply) for reply in replies)
     return _compare(prompt, chosen, rejected, row)
+
+
+def parse_preference_messages(row: Row) -> Comparison | Ranking:
+    """``{"messages": [...], "chosen": ..., "rejected": ...}``: messages that both completions follow.
+
+    Where ``chosen`` and ``rejected`` are whole conversations, ``messages`` is not read.
+    """
+    whole = [value for value in (row["chosen"], row["rejected"]) if isinstance(value, list) and value]
+    if any(isinstance(value[0], Mapping) and value[0].get("role") != "assistant" for value in whole):
+        return parse_transcripts(row)
+    return parse_preference({**row, "prompt": row["messages"]})
 
 
 def parse_transcripts(row: Row) -> Comparison:
@@ -484,6 +499,8 @@ FORMATS: dict[str, Format] = {
             parse_preference,
             BESIDE_A_PAIR,
         ),
+        Format("messages-preference", ("messages", "chosen", "rejected"), parse_preference_messages, BESIDE_A_PAIR),
+        _as("swift-preference", "messages rejected_response", parse_preference, layouts.SWIFT),
         Format("sharegpt-preference", ("conversations", "chosen", "rejected"), parse_preference_turns, BESIDE_A_PAIR),
         _as("question-preference", "question chosen rejected", parse_preference, layouts.QUESTION_PAIR, *BESIDE_A_PAIR),
         _as("alpaca-preference", "instruction chosen rejected", parse_preference, layouts.ALPACA_PAIR, "input"),
@@ -508,6 +525,7 @@ FORMATS: dict[str, Format] = {
         _as("summaries", "info summaries choice", parse_preference, layouts.SUMMARIES),
         _as("webgpt", "question answer_0 answer_1 score_0 score_1", parse_preference, layouts.WEBGPT),
         _as("summary", "info summary.axes", parse_rated, layouts.SUMMARY),
+        _as("response-rating", "prompt response rating", parse_rated, layouts.RATED_RESPONSE),
         _as("helpsteer", "prompt response helpfulness", parse_rated, layouts.HELPSTEER),
         _as("safety", "prompt response is_safe", parse_judgement, layouts.SAFETY),
         _as("alpaca-kto", "instruction output kto_tag", parse_judgement, layouts.ALPACA_TAG, "input"),
@@ -538,6 +556,7 @@ FORMATS: dict[str, Format] = {
         Format("mmlu", ("question", "choices", "answer"), parse_mmlu),
         _as("arc", "question choices answerKey", parse_mmlu, layouts.ARC),
         _as("hellaswag", "ctx endings label", parse_mmlu, layouts.HELLASWAG),
+        _as("mmlu-pro", "question options answer", parse_mmlu, layouts.OPTIONS),
         Format("gsm8k", ("question", "answer"), parse_gsm8k),
         Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
         Format("verl", ("prompt", "reward_model"), parse_verl, ("data_source", "ability", "extra_info")),
@@ -775,14 +794,34 @@ def _to_imitate(messages: list[Message], context: int) -> Conversation:
     return Conversation(messages, context)
 
 
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
+
+
+def _of_lists(prompt: list[Message], row: Row) -> Ranking:
+    """Return a ranking in two tiers, all chosen completions before all rejected ones."""
+    tiers: list[list[Reply]] = []
+    for field in ("chosen", "rejected"):
+        values = row[field] if _is_texts(row[field]) else [row[field]]
+        fields = {f"{field}[{i}]": value for i, value in enumerate(values)}
+        tiers.append([_without(prompt, _reply(fields, name, row["prompt"])) for name in fields])
+        for name, completion in zip(fields, tiers[-1], strict=True):
+            _require_answer(completion, name)
+    for chosen, rejected in itertools.product(*tiers):
+        _require_different(chosen, rejected)
+    return Ranking(prompt, tiers, subset=_subset(row))
+
+
+def _subset(row: Row) -> str | None:
+    subset = row.get("subset")
+    return None if subset in (None, "") else require_text(subset, "subset")
+
+
 def _compare(prompt: list[Message], chosen: list[Message], rejected: list[Message], row: Row) -> Comparison:
     for field, completion in (("chosen", chosen), ("rejected", rejected)):
         _require_answer(completion, field)
     _require_different(chosen, rejected)
-    subset = row.get("subset")
-    return Comparison(
-        prompt, chosen, rejected, _margin(row), subset=None if subset in (None, "") else require_text(subset, "subset")
-    )
+    return Comparison(prompt, chosen, rejected, _margin(row), subset=_subset(row))
 
 
 def _require_answer(completion: Reply, field: str) -> None:

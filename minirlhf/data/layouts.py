@@ -279,6 +279,24 @@ def lettered(row: Row) -> dict[str, Any]:
     return {"question": row["question"], "choices": texts, "answer": labels.index(key)}
 
 
+def optional_choices(row: Row) -> dict[str, Any]:
+    """Return options, a list or an object with the letter of each, as choices."""
+    options = row["options"]
+    return {
+        "question": row["question"],
+        "choices": list(options.values()) if isinstance(options, Mapping) else options,
+        "answer": row["answer"],
+    }
+
+
+def replaced_reply(row: Row) -> dict[str, Any]:
+    """Return messages that end with the chosen completion, and the rejected one, as a pair."""
+    turns = row["messages"]
+    if not isinstance(turns, list) or len(turns) < 2:
+        raise wrong("messages", turns, "a list of messages that ends with the chosen completion", expected="messages")
+    return {**_kept(row), "prompt": turns[:-1], "chosen": turns[-1:], "rejected": row["rejected_response"]}
+
+
 def ending(row: Row) -> dict[str, Any]:
     """Return the beginning of a text and the numbered endings as a question with choices."""
     if row["label"] in (None, ""):
@@ -314,8 +332,12 @@ SAFETY = RowLayout(
 )
 HELPSTEER = RowLayout(
     '``{"prompt": "...", "response": "...", "helpfulness": 3, "correctness": 4, ...}`` (HelpSteer, HelpSteer2).\n\n'
-    "The rating is ``helpfulness``; the other four attributes are not read.",
+    "The rating is ``helpfulness``, or another attribute that ``--rating-field`` names.",
     renamed(prompt="prompt", completion="response", rating="helpfulness"),
+)
+RATED_RESPONSE = RowLayout(
+    '``{"prompt": "...", "response": "...", "rating": 4}``, a completion and a number for it.',
+    renamed(prompt="prompt", completion="response", rating="rating"),
 )
 HELPSTEER2_PREFERENCE = RowLayout(
     '``{"prompt": "...", "response_1": "...", "response_2": "...", "preference_strength": -2}`` (HelpSteer2): negative if '
@@ -409,7 +431,7 @@ ORCA = RowLayout(
     renamed(system="system_prompt", prompt="question", completion="response"),
 )
 #: The names of two columns, a question and its answer.
-ANSWERED = (("question", "response"), ("query", "response"), ("input", "output"))
+ANSWERED = (("question", "response"), ("query", "response"), ("prompt", "response"), ("input", "output"))
 ANSWERS = {
     f"{asked}-{answered}": RowLayout(
         f'``{{"{asked}": "...", "{answered}": "..."}}``, a question and the completion to imitate.',
@@ -428,5 +450,13 @@ OPENAI_PREFERENCE = RowLayout(
 ARC = RowLayout(
     '``{"question": "...", "choices": {"text": [...], "label": ["A", ...]}, "answerKey": "A"}`` (ARC, CommonsenseQA).',
     lettered,
+)
+OPTIONS = RowLayout(
+    '``{"question": "...", "options": ["...", "..."], "answer": "B"}`` (MMLU-Pro), or options by letter (MedQA).',
+    optional_choices,
+)
+SWIFT = RowLayout(
+    '``{"messages": [...], "rejected_response": "..."}`` (ms-swift): the last message is the chosen completion.',
+    replaced_reply,
 )
 HELLASWAG = RowLayout('``{"ctx": "...", "endings": [...], "label": 2}`` (HellaSwag).', ending)

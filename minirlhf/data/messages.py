@@ -41,7 +41,7 @@ READ_FIELDS = {
     "tool": ("role", "content", "name", "tool_call_id"),
 }
 #: Fields of a turn to imitate that say whether it is learned: 1 or true, 0 or false.
-WEIGHTS = ("weight", "loss")
+WEIGHTS = ("weight", "loss", "train")
 #: Fields of a row that its chat template gets.
 FOR_TEMPLATE = ("tools", "chat_template_kwargs")
 
@@ -51,9 +51,10 @@ def unpacked(value: object) -> object:
     other value as it is."""
     if not isinstance(value, str) or not re.match(r"\s*\[\s*\{", value):
         return value
-    for read in (json.loads, ast.literal_eval):
+    printed = re.sub(r"\}\s*\n\s*\{", "}, {", value)  # NumPy prints no commas between the messages of an array
+    for read, text in ((json.loads, value), (ast.literal_eval, value), (ast.literal_eval, printed)):
         with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            found = read(value)
+            found = read(text)
             turns = ({"role", "content"}, {"from", "value"})
             if all(isinstance(turn, dict) and any(names <= turn.keys() for names in turns) for turn in found):
                 return found
@@ -244,7 +245,10 @@ def _call(call: object, where: str) -> dict[str, Any]:
         error = f"{where} is {kind(call)}; expected a call with the name of a function and its arguments"
         raise UserError(error, argument=where, value=call, expected=["name", "arguments"])
     arguments = function.get("arguments", function.get("parameters"))
+    # A table of Arrow fills in the arguments of all other calls as null; in JSON text, null is an argument.
+    filled = isinstance(arguments, Mapping)
     arguments = {} if arguments in (None, "") else _json(arguments, f"{where}.arguments")
+    arguments = _without_nulls(arguments) if filled else arguments
     if not isinstance(arguments, Mapping):
         raise wrong(f"{where}.arguments", arguments, "an object", expected="object")
     name = {"id": str(call["id"])} if isinstance(call, Mapping) and call.get("id") else {}
@@ -277,13 +281,20 @@ def _tools(value: object, field: str) -> list[dict[str, Any]]:
         raise wrong(field, value, "a list of tools", expected="list")
     tools = []
     for i, tool in enumerate(read):
-        tool = _json(tool, f"{field}[{i}]")
+        tool = _without_nulls(tool) if isinstance(tool, Mapping) else _json(tool, f"{field}[{i}]")
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             error = f"{field}[{i}] is {kind(tool)}; expected a tool with the name of a function"
             raise UserError(error, argument=f"{field}[{i}]", value=tool, expected="name")
         tools.append(dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)})
     return tools
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return an object without the names in it whose value is null, also in the objects within."""
+    if isinstance(value, Mapping):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _is_json_call(value: object) -> bool:

@@ -231,7 +231,10 @@ def _read_json(path: Path) -> Rows:
     with _open(path) as file:
         text = file.read()
     if text.lstrip().startswith("{"):
-        yield from _objects(text, path)
+        objects = _objects(text, path)
+        first = next(objects)
+        yield from _listed(first[1], path) or [first]
+        yield from objects
         return
     rows = _parse_json(text, path) if text.strip() else []
     if not isinstance(rows, list):
@@ -240,6 +243,36 @@ def _read_json(path: Path) -> Rows:
         )
     for number, row in enumerate(rows, 1):
         yield RowLocation(path, number, "row"), row
+
+
+#: Fields that hold one text in every format.
+_SINGLE = ("prompt", "question", "instruction", "problem", "query", "text")
+
+
+def _listed(row: Any, path: Path) -> list[tuple[RowLocation, Any]]:
+    """Return the rows of an object whose only value is a list of rows: ``{"data": [...]}``; empty for any other.
+
+    Raises:
+        UserError: the object has columns, not rows.
+    """
+    if not isinstance(row, dict) or not row:
+        return []
+    values = list(row.values())
+    numbers = [[*value.keys()] if isinstance(value, dict) else None for value in values]
+    numbered = numbers[0] and numbers[0][0] == "0" and all(found == numbers[0] for found in numbers)
+    texts = [name for name in _SINGLE if isinstance(row.get(name), list) and all(isinstance(x, str) for x in row[name])]
+    if numbered or (texts and all(isinstance(value, list) for value in values)):
+        raise UserError(
+            f"{path}: an object of columns; expected a list of rows (in pandas: to_json(..., orient='records'))",
+            value=list(row),
+            expected="list",
+            file=path,
+            problem="columns",
+        )
+    name, rows = next(iter(row.items()))
+    if len(row) > 1 or name not in ("data", "rows", "train", "examples", "instances") or not isinstance(rows, list):
+        return []
+    return [(RowLocation(path, number, "row"), item) for number, item in enumerate(rows, 1)]
 
 
 def _objects(text: str, path: Path) -> Rows:

@@ -95,11 +95,12 @@ class UnpairedPreference(FromRow):
 @dataclass(frozen=True)
 class Ranking(FromRow):
     """Completions in tiers, the best first; completions of one tier are tied. ``scores`` has one number per tier, if
-    the data do."""
+    the data do. ``subset`` is the kind of its comparisons."""
 
     prompt: list[Message]
     tiers: list[list[Reply]]
     scores: tuple[float, ...] | None = None
+    subset: str | None = None
 
     def comparisons(self) -> list[Comparison]:
         """Return all pairs of unequal rank: C(K, 2) for K completions without ties. The margin is the difference in
@@ -109,7 +110,10 @@ class Ranking(FromRow):
         for i, j in combinations(range(len(self.tiers)), 2):
             margin = None if self.scores is None else self.scores[i] - self.scores[j]
             tier_pairs = product(self.tiers[i], self.tiers[j])
-            pairs += [Comparison(self.prompt, chosen, rejected, margin, num_ranked) for chosen, rejected in tier_pairs]
+            pairs += [
+                Comparison(self.prompt, chosen, rejected, margin, num_ranked, self.subset)
+                for chosen, rejected in tier_pairs
+            ]
         return pairs
 
     def strict(self) -> list[Reply]:

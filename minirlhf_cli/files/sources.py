@@ -32,7 +32,9 @@ REFERENCE = "frozen reference model: folder, zoo entry or hub name; None: the in
 
 
 #: The settings that name fields of the rows, each with the name of the field in the formats.
-FIELDS = {f"{name}_field": name for name in ("prompt", "completion", "chosen", "rejected", "messages", "answer")}
+FIELDS = {
+    f"{name}_field": name for name in ("prompt", "completion", "chosen", "rejected", "messages", "answer", "rating")
+}
 
 
 def named_fields(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -55,6 +57,7 @@ class Source:
     rejected_field: str | None = option(None, "field of the rows that holds the worse completion; None: rejected")
     messages_field: str | None = option(None, "field of the rows that holds the messages; None: messages")
     answer_field: str | None = option(None, "field of the rows that holds the right answer; None: answer")
+    rating_field: str | None = option(None, "field of the rows that holds the rating of a completion; None: rating")
     model: str = option("nano", "untrained preset (nano, micro, small), model folder, zoo entry or hub name")
     vocab_size: int = option(2048, "maximum vocabulary size of a preset's tokenizer, which is trained on the data")
     context: int = option(512, "context length of a preset, in tokens")
