@@ -1,6 +1,7 @@
 """The machine's own questions: each kind finds its mistake in an exercise whose author wrote one test, and accuses nobody else."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -229,8 +230,9 @@ def test_probes_skip_function_that_fails_its_test(exercise, suite_seed):
 def test_probe_plan_asks_until_answers_differ(exercise):
     """Else a wrong answer that is this constant would earn all points, once in 27 draws."""
     lucky, right = 0, side_by_side.solution(exercise, "ada")
+    alone = replace(exercise, tests=tuple(t for t in exercise.tests if t.name == "the_best"))  # `loss` has many probes
     for seed in range(80):
-        calls = derivation.plan(exercise, seed, "ada").calls["best"]
+        calls = derivation.plan(alone, seed, "ada").calls["best"]
         said = [right["best"](*c.args).item() for c in calls]
         assert len(set(said)) > 1
         lucky += len(calls) > 3

@@ -66,12 +66,12 @@ def intro(exercises: Sequence[Exercise]) -> str:
     return "\n".join([text, "", "| exercise | | points | minutes |", "|---|---|---:|---:|", *rows])
 
 
-def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
-    """Return the cells of a chapter's release."""
+def cells(exercises: Sequence[Exercise], seed: int = 0) -> list[ReleaseCell]:
+    """Return the cells of a chapter's release. ``seed``: of the probes, of which the text names the kinds."""
     release_cells = [ReleaseCell("markdown", "text", intro(exercises)), ReleaseCell("code", "setup", SETUP)]
     for e in exercises:
         heading = f"## {e.id} {e.title}\n\n*{e.points:g} points, about {e.minutes} minutes{PICKS if e.kind == 'choice' else ''}*\n\n"
-        release_cells.append(ReleaseCell("markdown", "text", heading + e.statement + _probed(e) + _used(e), e.id))
+        release_cells.append(ReleaseCell("markdown", "text", heading + e.statement + _probed(e, seed) + _used(e), e.id))
         marker = f"# exercise {e.id} (keep this line)\n"
         if e.given:
             release_cells.append(ReleaseCell("code", "given", marker + e.given, e.id))
@@ -80,9 +80,9 @@ def cells(exercises: Sequence[Exercise]) -> list[ReleaseCell]:
     return release_cells
 
 
-def _probed(e: Exercise) -> str:
+def _probed(e: Exercise, seed: int) -> str:
     """Return the sentences about the probes that the functions of an exercise really have."""
-    plan = derivation.plan(e, 0, DEFAULT_STUDENT)
+    plan = derivation.plan(e, seed, DEFAULT_STUDENT)
     kinds = {name: {p.kind for p in plan.by_function.get(name, ())} for name in e.asks if e.asks[name] == "function"}
     tried: dict[str, list[str]] = {}
     for name, present in kinds.items():
@@ -167,9 +167,9 @@ def script(cells: Sequence[ReleaseCell]) -> str:
     return "\n".join(parts)
 
 
-def texts(exercises: Sequence[Exercise]) -> tuple[str, str]:
-    """Return the texts that a student can read in the notebook and in the Python file."""
-    release_cells = cells(exercises)
+def texts(exercises: Sequence[Exercise], seed: int = 0) -> tuple[str, str]:
+    """Return the texts that a student can read in the notebook and in the Python file; ``seed`` as in :func:`cells`."""
+    release_cells = cells(exercises, seed)
     return plain_text(notebook(release_cells)), script(release_cells)
 
 
