@@ -1,7 +1,8 @@
 """The plan of a test run: its seed, which tests form one unit of work, which chapter they belong to, and which start first.
 
 A *unit* is what one process runs in one go, with its module-scoped fixtures built once: a file, or one chapter of a file in
-:data:`BY_CHAPTER`, so that every notebook is a unit of its own. pytest-xdist hands units to whichever process is free, the
+:data:`BY_CHAPTER`, so that every notebook is a unit of its own, and the exercises of a chapter are one with the answers to them, which
+are asked the same questions: a process derives these once. pytest-xdist hands units to whichever process is free, the
 longest first. Every run keeps the processor seconds of its units (pytest's cache), and the next run schedules by them; a fresh
 clone schedules by ``tests/costs.json``. A unit that was never timed counts as long as the longest other chapter of its file.
 """
@@ -23,7 +24,11 @@ from minirlhf.core.randomness import derive_seed
 SEED = 20_261_128
 
 COSTS = Path(__file__).with_name("costs.json")
-BY_CHAPTER = ("tests/test_exercises.py", "tests/test_notebooks.py", "tests/test_answers.py")
+BY_CHAPTER = {  # the file, and that whose chapters its chapters belong to
+    "tests/test_notebooks.py": "tests/test_notebooks.py",
+    "tests/test_exercises.py": "tests/test_exercises.py",
+    "tests/test_answers.py": "tests/test_exercises.py",
+}
 CHAPTER = re.compile(r"[\[-]ch(\d\d)-")
 
 
@@ -43,10 +48,10 @@ def of_chapter(chapter: int | str, *values: Any, id: str, marks: Iterable[Any] =
 
 
 def unit(nodeid: str) -> str:
-    """The unit of a test: ``tests/test_x.py``, or ``tests/test_x.py ch05`` in a file that is run by chapter."""
+    """The unit of a test: ``tests/test_x.py``, or ``tests/test_x.py ch05`` in files that are run by chapter."""
     file, _, rest = nodeid.partition("::")
     found = CHAPTER.search(rest) if file in BY_CHAPTER else None
-    return f"{file} ch{found[1]}" if found else file
+    return f"{BY_CHAPTER[file]} ch{found[1]}" if found else file
 
 
 def committed_costs() -> dict[str, float]:

@@ -88,8 +88,8 @@ def defined(code):
 
 
 def drawn(answer):
-    """The seed of an answer's draws: all answers to an exercise meet the same inputs, whose probes are then made once."""
-    return own_seed("answers", answer.exercise)
+    """The seed of an answer's draws: all answers to an exercise meet the inputs of its proof, whose probes are then made once."""
+    return own_seed(answer.exercise)
 
 
 @answers("wrong")

@@ -42,6 +42,8 @@ def test_seed_is_constant_unless_replayed(monkeypatch):
         ("tests/test_notebooks.py::test_notebook_runs[ch05-rlhf_problem]", "tests/test_notebooks.py ch05"),
         ("tests/test_notebooks.py::test_a_case[two-ch05-x]", "tests/test_notebooks.py ch05"),
         ("tests/test_notebooks.py::test_the_tool", "tests/test_notebooks.py"),
+        ("tests/test_answers.py::test_right[ch05-05.1 x]", "tests/test_exercises.py ch05"),
+        ("tests/test_exercises.py::test_proof[ch05-ex_05_1]", "tests/test_exercises.py ch05"),
         ("tests/test_ledger.py::test_check_holds[ch05-eq:k3-value]", "tests/test_ledger.py"),
     ],
 )
