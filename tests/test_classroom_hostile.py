@@ -125,11 +125,12 @@ def test_hostile_submission_earns_nothing_without_box(path, graded_by_limits):
     assert_earns_nothing(path, graded_by_limits)
 
 
-def test_hostile_class_harms_no_honest_student(graded, graded_by_limits, exercise):
-    for _, reports, rows in (graded, graded_by_limits):
-        for name in ("aaa_honest", "m_honest", "zzz_honest"):
-            assert rows[name]["reason"] == ""
-            assert [o.points for o in reports[name].outcomes] == [exercise.points]
+@pytest.mark.parametrize("outcome", ["graded", "graded_by_limits"])
+def test_hostile_class_harms_no_honest_student(outcome, request, exercise):
+    _, reports, rows = request.getfixturevalue(outcome)
+    for name in ("aaa_honest", "m_honest", "zzz_honest"):
+        assert rows[name]["reason"] == ""
+        assert [o.points for o in reports[name].outcomes] == [exercise.points]
 
 
 def test_hostile_text_is_harmless_in_csv_and_feedback(graded):
@@ -202,7 +203,17 @@ os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[4:]])
 """
 
 
-def test_box_of_ordinary_user_holds(server):
+IN_BOX = "hostile_submission or server_probe or hostile_class or hostile_text"
+BY_LIMITS = "without_box or graded_by_limits"
+
+
+# Limits alone are tried above, as the user of the tests, and as an ordinary one before a release.
+@pytest.mark.parametrize(
+    "which",
+    [f"({IN_BOX}) and not ({BY_LIMITS})", pytest.param(BY_LIMITS, marks=pytest.mark.release)],
+    ids=["box", "limits"],
+)
+def test_box_of_ordinary_user_holds(which, server):
     if server.level != "namespaces":
         pytest.skip("needs root, to become somebody else")
     repository = str(provenance.ROOT)
@@ -214,7 +225,7 @@ def test_box_of_ordinary_user_holds(server):
             "no:cacheprovider",
             f"--basetemp={folder}/tests",
             "-k",
-            "hostile_submission or server_probe or hostile_class or hostile_text",
+            which,
         ]
         done = finished(
             [sys.executable, "-c", AS_ORDINARY_USER, sys.base_prefix, sys.prefix, repository, __file__, *options],

@@ -99,7 +99,7 @@ CASES = {
                 ("teacher", "temperature", "vocab_size", "top_k", "demonstrations")),
     "distill on own answers": ("distill", {"data": "chats", "teacher": "MODEL", "recipe": "on_policy_kd", "context": "64", "eval_fraction": "0.3",
                                            "max_completion_length": "6", **SHORT}, ("max_completion_length", "top_k")),
-    "rs": ("rs", {"task": "shell_game", "model": "MODEL", "num_prompts": "4", "steps_per_round": "2", **SAMPLED},
+    "rs": ("rs", {"data": "sums", "model": "MODEL", "grader": "SOME", "eval_fraction": "0.3", "num_prompts": "4", "steps_per_round": "2", **SAMPLED},
            ("num_prompts", "steps_per_round", "selection", "keep")),
     "rs overall": ("rs", {"task": "shell_game", "model": "MODEL", "num_prompts": "4", "selection": "overall", **SAMPLED}, ("keep",)),
 }  # fmt: skip
