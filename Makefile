@@ -74,7 +74,7 @@ verify: setup ## every equation against its oracle, on fresh inputs
 mutants: setup ## mistakes in the equations that neither ledger nor tests would see: benchmarks/mutants.json
 	@OMP_NUM_THREADS=1 nice $(PY) tools/mutants.py $(ARGS)
 
-chapter: setup ## a chapter's skeleton: CH=7, or for a new one CH=23 NAME=memory TITLE="Memory"
+chapter: setup ## a chapter's skeleton: CH=7, or for a new one CH=25 NAME=memory TITLE="Memory"
 	@OMP_NUM_THREADS=1 $(PY) tools/chapter.py $(CH) --name "$(NAME)" --title "$(TITLE)"
 
 studies: setup ## run the studies whose code behaves otherwise than when they ran, and no others

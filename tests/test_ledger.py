@@ -14,6 +14,7 @@ import torch
 from facts import raises
 from plan import of_chapter
 
+from minirlhf.core import provenance
 from minirlhf.core.errors import UserError
 from minirlhf.core.randomness import derive_seed
 from minirlhf_cli import dispatch, main
@@ -156,6 +157,14 @@ def small(monkeypatch):
         return ledger
 
     return build
+
+
+@pytest.mark.parametrize("label", ["eq:dpo", "eq:ppo-clip"])
+def test_source_names_the_file_of_a_function_under_its_decorators(label):
+    for function in reader.homes()[label]:
+        path, line = reader.source(function)[0].split(":")
+        definition = "\n".join((provenance.ROOT / path).read_text(encoding="utf-8").splitlines()[int(line) - 1 :])
+        assert definition.startswith("@") and f"\ndef {function.__name__}(" in definition.partition('"""')[0]
 
 
 def test_labels_read_from_the_text_of_the_checks_are_the_ledgers():

@@ -485,3 +485,11 @@ def test_describe_without_defaults_lists_the_choices_of_the_recipe_only():
 def test_distillation_has_no_option_without_an_effect():
     with raises(UserError, value="renormalise"):
         DISTILLATIONS["kd"].with_(renormalise=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "part"), [("credit", "GroupAdvantage"), ("kl", "KLInLoss"), ("update", "PolicyUpdate")]
+)
+def test_recipe_takes_no_function_in_place_of_a_part(option, part):
+    with raises(UserError, argument=option, value=group_center, expected=part):
+        GRPO.with_(**{option: group_center})

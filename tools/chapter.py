@@ -1,4 +1,4 @@
-"""The skeleton of a chapter, green at once: ``make chapter CH=7``, or ``make chapter CH=23 NAME=memory TITLE="Memory"``.
+"""The skeleton of a chapter, green at once: ``make chapter CH=7``, or ``make chapter CH=25 NAME=memory TITLE="Memory"``.
 
 Writes what a chapter consists of, each a small thing that works and is to be replaced: the folder in the package with its manifest,
 the page, the notebook (which is executed), one exercise, the slides. What is there already is left alone.

@@ -251,6 +251,10 @@ def _placed(node: Any, steps: list[str], values: Mapping[str, Any], used: set[st
         inner = getattr(node, steps[0], None)
         return node if inner is None else replace(node, **{steps[0]: _placed(inner, steps[1:], values, used)})
     taken = {o.name: values[o.name] for o in _options_of(node) if o.name in values}
+    for name, value in taken.items():
+        if _is_part(part := getattr(node, name, None)) and not (value is None or _is_part(value)):
+            message = f"{name} = {name_of(value)}; expected a part such as {type(part).__name__}(…)"
+            raise UserError(message, argument=name, value=value, expected=type(part).__name__)
     used.update(taken)
     return node if not taken else (replace if _is_part(node) else functools.partial)(node, **taken)
 

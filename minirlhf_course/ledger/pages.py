@@ -224,7 +224,8 @@ def implementations(checks: Sequence[Check]) -> list[Callable[..., Any]]:
 
 
 def source(thing: Callable[..., Any]) -> tuple[str, list[str]]:
-    """``("minirlhf/equations/kl.py:42", lines of code)``."""
+    """``("minirlhf/equations/kl.py:42", lines of code)``, of the function under its decorators."""
+    thing = inspect.unwrap(thing)
     lines, first = inspect.getsourcelines(thing)
     path = Path(inspect.getsourcefile(thing) or "").resolve()
     location = path.relative_to(provenance.ROOT) if path.is_relative_to(provenance.ROOT) else path.name
