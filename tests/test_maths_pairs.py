@@ -58,6 +58,24 @@ def test_maths_grader_agrees_with_judgement_before_the_run(right):
     assert len(pairs) > 100 and not mistaken
 
 
+@pytest.mark.parametrize(
+    ("completion", "reference", "right"),
+    [
+        ("So \\boxed{x > E}.\n\n**Answer: D**", "D", 1),
+        ("So \\boxed{x > E}.\n\n**Answer: D**", "E", 0),
+        ("First \\boxed{5}.\nFinal answer: 7", "7", 1),
+        ("First \\boxed{5}.\nFinal answer: 7", "5", 0),
+        ("Final answer: \\boxed{5}\nThe answer is correct.", "5", 1),
+        ("Answer: A\nNo.\nAnswer: C", "C", 1),
+        ("The answer is B because a car moves.", "B", 1),
+        ("The answer is B because a car moves.", "A", 0),
+        ("The answer is B. Note that A is a distractor.", "A", 0),
+    ],
+)
+def test_maths_grader_takes_the_answer_that_is_named_last(completion, reference, right):
+    assert graders.maths(completion, reference) == right
+
+
 @pytest.mark.slow
 def test_maths_grader_reads_whole_completions():
     """Where the answer stands in a completion, and how it is announced."""

@@ -24,11 +24,13 @@ _BETWEEN = re.compile(r"\}\s*\$?\s*(?:,|and|or|, and|\\text\{\s*(?:and|or)\s*\})
 _ANNOUNCED = re.compile(
     r"(?i)^\W*(?:(?:so|thus|therefore|hence),? )?(?:the |my )?(?:final |correct |right )?(?:answer|result|option|choice)(?: is| are| =|:)+\s+(?=\S)"
 )
+#: A line of its own that names the answer: Answer: D.
+_NAMED = re.compile(r"(?i)\W*(?:the |my )?(?:final |correct )?answer\s*:\s*(\S.{0,300}?)\W*")
 #: One of a few choices: A, (A), A., or with the words of the choice: (A) 12.
 _CHOICE = re.compile(r"\(?\s*([A-J])\s*(?:\)|\.|$)")
 _LABELLED = re.compile(r"\(\s*[A-J]\s*\)\s+(\S.*)", re.DOTALL)
 _CHOSEN = re.compile(
-    r"(?:(?:[Tt]he )?(?:correct |right |final )?(?:option|choice|answer|Option|Choice|Answer):?(?: is)?:?\s+)?(?:\(\s*([A-J])\s*\)(?=\s|$).*|([A-J])(?:[.:)](?=\s|$).*|$))",
+    r"(?:(?:[Tt]he )?(?:correct |right |final )?(?:option|choice|answer|Option|Choice|Answer):?(?: is)?:?\s+)?(?:\(\s*([A-J])\s*\)(?=\s|$).*|([A-J])(?:[.:)](?=\s|$).*|,? (?:because|since|as) .*|$))",
     re.DOTALL,
 )
 
@@ -58,7 +60,7 @@ def maths(completion: str, reference: str, thoughts: ThoughtTags = THOUGHTS) -> 
     """Return 1 if both texts give the same mathematical answer, in LaTeX or in plain text.
 
     If a text has an ``<answer>…</answer>``, its answer is searched in the last one, else in the whole text. The answer
-    is the last ``\\boxed{…}`` or the line after the last ``####``, whichever comes later. Without either, it is the
+    is the last ``\\boxed{…}``, the line after the last ``####``, or a last line *Answer: …*, whichever comes later. Without either, it is the
     text between the last two dollar signs, unless words negate it (*not $7$*; *$7$ is wrong, it is 8*); else it is the
     last line.
 
@@ -145,7 +147,9 @@ def final_text(text: str) -> str:
         text = text.rpartition("<answer>")[2].partition("</answer>")[0]
     boxes, marked = list(_BOX.finditer(text)), text.rfind("####")
     if boxes and boxes[-1].start() > marked:
-        return _boxed(text, boxes[-1])
+        lines = text[boxes[-1].end() :].rstrip().split("\n")
+        named = _NAMED.fullmatch(lines[-1]) if len(lines) > 1 else None
+        return named[1] if named else _boxed(text, boxes[-1])
     if marked >= 0:
         return text[marked + len("####") :].strip().partition("\n")[0].strip()
     before, dollar, rest = text.rpartition("$")
