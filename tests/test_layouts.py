@@ -152,6 +152,22 @@ def test_load_calls_leaves_out_the_nulls_of_a_table():
         assert properties == {"place": {"type": "string"}}
 
 
+def test_load_calls_that_stand_in_the_content_too_are_read_once():
+    written = f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
+    for content, kept in ((written, ""), (f"I look.\n{written}", "I look."), ("<tool_call>{}</tool_call>", None)):
+        turn = {**says(content), "tool_calls": [{"function": CALL}]}
+        [found] = load([{"messages": [asks("q"), turn], "tools": [TOOL]}]).examples
+        assert found.messages[1]["content"] == (content if kept is None else kept)
+        assert [call["function"] for call in found.messages[1]["tool_calls"]] == [CALL]
+
+
+def test_load_notes_tools_that_a_message_describes_too():
+    system = {"role": "system", "content": f"<tools>{json.dumps([TOOL])}</tools>"}
+    row = {"messages": [system, asks("q"), says("so")]}
+    assert [len(load([{**row, **more}]).notes()) for more in ({}, {"tools": [TOOL]})] == [0, 1]
+    assert not load([{"messages": [asks("q"), says("so")], "tools": [TOOL]}]).notes()
+
+
 @pytest.mark.parametrize("name", ["weight", "loss", "train"])
 def test_load_turns_that_are_not_learned_are_context(name):
     turns = [asks("q"), {**says("a"), name: False}, asks("r"), {**says("b"), name: True}]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -132,6 +133,11 @@ class Records:
                 labelled.setdefault(repr((e.prompt, e.completion)), set()).add(e.desirable)
         if both := sum(len(given) > 1 for given in labelled.values()):
             notes.append(f"{both} of the completions have both labels, true in one row and false in another")
+        if twice := sum(_describes_its_tools(e) for e in self.examples):
+            notes.append(
+                f"{twice} of {len(self)} rows describe their tools in a message and in the field tools: a template that "
+                "writes tools writes them twice; expected one of the two"
+            )
         silent = sum(
             any(m["role"] == "assistant" and is_empty(m) for m in e.messages[e.context :])
             for e in self.examples
@@ -606,6 +612,14 @@ def _group_keys(examples: Sequence[Example]) -> list[str]:
         if len(set(keys)) > 1:
             break
     return keys
+
+
+def _describes_its_tools(example: Example) -> bool:
+    """Return whether a system or user message of an example already has the names of all its tools, as in JSON."""
+    messages: list[Message] = example.messages if isinstance(example, Conversation) else example.prompt
+    names = [tool["function"]["name"] for message in messages[:1] for tool in message.get("tools", ())]
+    text = "\n".join(message["content"] for message in messages if message["role"] in ("system", "user"))
+    return bool(names) and all(re.search(rf"""["']name["']\s*:\s*["']{re.escape(name)}["']""", text) for name in names)
 
 
 def _whole_prompt(example: Example) -> str:

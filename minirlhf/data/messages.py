@@ -177,6 +177,8 @@ def _message(message: object, where: str, content: str = "content") -> Message:
                 result["content"] = answer
     if calls:
         result["tool_calls"] = calls
+        if _calls_of_text(text) == [call["function"] for call in calls]:  # the same calls, in both places
+            result["content"] = _WRITTEN_CALL.sub("", text).strip()
         if isinstance(message.get("function_calls"), str):
             result["function_calls"] = message["function_calls"]
     if role == "tool":
@@ -237,6 +239,17 @@ def _calls(message: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
             raise wrong(f"{where}.{name}", value, "a list of calls", expected="list")
         return [_call(call, f"{where}.{name}[{i}]") for i, call in enumerate(calls)]
     return []
+
+
+_WRITTEN_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+
+
+def _calls_of_text(text: str) -> list[Any]:
+    """Return the calls between ``<tool_call>`` and its end in a content; empty if one of them is no JSON."""
+    try:
+        return [json.loads(found[1]) for found in _WRITTEN_CALL.finditer(text)]
+    except (ValueError, RecursionError):
+        return []
 
 
 def _call(call: object, where: str) -> dict[str, Any]:
