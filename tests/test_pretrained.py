@@ -52,6 +52,9 @@ RUNS = {
     "distill": ([{"prompt": row["prompt"], "completion": row["chosen"]} for row in PAIRS], ()),
 }
 
+#: Trainers that read and compute through what another one does. They run before a release, and on tiny models always.
+LIKE = {"kto": "dpo", "rs": "grpo", "orm": "reward", "prm": "reward", "judge": "sft", "distill": "sft"}
+
 
 @pytest.fixture(scope="module")
 def shallow(tmp_path_factory):
@@ -150,7 +153,7 @@ def test_pretrained_smollm2_loss_mask_is_answer_and_end_of_turn(shallow):
 
 @NEEDS_PACKAGE
 @pytest.mark.slow
-@pytest.mark.parametrize("trainer", list(RUNS))
+@pytest.mark.parametrize("trainer", [pytest.param(t, marks=[pytest.mark.release] * (t in LIKE)) for t in RUNS])
 def test_train_two_steps_on_smollm2(trainer, shallow, tmp_path):
     rows, options = RUNS[trainer]
     data = tmp_path / "rows.jsonl"
