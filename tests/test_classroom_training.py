@@ -264,6 +264,18 @@ def test_expect_draws_and_expect_independent_find_wrong_draws(suite_seed):
     chance.expect_independent(draws, again, float((probs**2).sum()), "draws")
     with raises(Failure, value=1000, problem="dependent"):
         chance.expect_independent(draws, draws, float((probs**2).sum()), "draws")
+    chance.expect_independent_rows(draws, float((probs**2).sum()), "draws")
+
+
+@pytest.mark.parametrize("distance", [1, 10, 300])
+def test_expect_independent_rows_finds_rows_at_a_distance(distance, suite_seed):
+    rng = torch.Generator().manual_seed(suite_seed)
+    draws = torch.randint(3, (1000,), generator=rng)
+    place = torch.arange(1000)
+    shared = draws[torch.where(place % (2 * distance) >= distance, place - distance, place)]
+    chance.expect_independent_rows(draws, 1 / 3, "draws")
+    with raises(Failure, value=distance, problem="dependent"):
+        chance.expect_independent_rows(shared, 1 / 3, "draws")
 
 
 # -- the nano shell game -----------------------------------------------------------------------------------------

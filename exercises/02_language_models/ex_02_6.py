@@ -109,7 +109,7 @@ def generate(table, starts, length, seed, temperature=1.0, top_k=0, top_p=1.0):
 
 # %% [tests]
 import torch
-from minirlhf_course.classroom.chance import expect_draws, expect_independent
+from minirlhf_course.classroom.chance import expect_draws, expect_independent, expect_independent_rows
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 
 DRAWS = 1000
@@ -214,9 +214,7 @@ def draws(sub, draw):
             fail("the same seed gives other tokens at the second call")
         expect_draws(next_seed, probs[0], DRAWS, "the tokens of another seed", known)
         expect_independent(got, next_seed, float((probs[0] ** 2).sum()), "the tokens of two neighbouring seeds")
-        half = DRAWS // 2
-        for one, other in ((got[:half], got[half:]), (got[::2], got[1::2])):
-            expect_independent(one, other, float((probs[0] ** 2).sum()), "the rows of one call")
+        expect_independent_rows(got, float((probs[0] ** 2).sum()), "the rows of one call")
     coins = [sub.aside.sample(torch.zeros(2, 2, dtype=torch.float64), seed + i) for i in range(60)]
     expect_independent(*torch.stack(coins).long().T, 0.5, "the two rows of sixty calls")
     whole, far = written_out(logits, temperature, 0, 1.0)[0], sub.aside.sample(rows, seed + 8_192_000, temperature)
@@ -262,9 +260,7 @@ def speaks(sub, draw):
         "texts (numbered in base 3)",
         {"every token follows the start, not the token before": stuck},
     )
-    half = DRAWS // 2
-    for some, others in ((got[:half, 0], got[half:, 0]), (got[::2, 0], got[1::2, 0])):
-        expect_independent(some, others, float((step[start] ** 2).sum()), "the first tokens")
+    expect_independent_rows(got[:, 0], float((step[start] ** 2).sum()), "the first tokens")
     chances = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
     wider = torch.stack([chances[draw.permutation(4)].log() for _ in range(4)])
     other, top_k, starts = [0.5, 1.5][draw.integer(0, 1)], draw.integer(2, 3), torch.arange(4).repeat(DRAWS)

@@ -83,6 +83,30 @@ def expect_independent(got: Tensor, other: Tensor, agree: float, what: str) -> N
         raise Failure(message, value=same, problem="dependent")
 
 
+def expect_independent_rows(got: Tensor, agree: float, what: str) -> None:
+    """Test whether all entries of a sample are independent, at every distance from each other.
+
+    At each distance the entries form disjoint pairs, so that the number of equal pairs is binomial. The significance
+    level is shared by all distances (Bonferroni).
+
+    Args:
+        got: the sample ``(N,)``.
+        agree: the probability that two independent entries are equal.
+        what: the name of the entries in the message.
+
+    Raises:
+        Failure: at some distance too many or too few pairs are equal; ``value`` is the distance.
+    """
+    distances = range(1, len(got) // 2 + 1)
+    for distance in distances:
+        blocks = got[: len(got) // (2 * distance) * 2 * distance].reshape(-1, 2, distance)
+        pairs = blocks.shape[0] * distance
+        same = int((blocks[:, 0] == blocks[:, 1]).sum())
+        if min(tails(same, pairs, agree)) < LEVEL / (2 * len(distances)):
+            message = f"{what}: of {pairs} pairs that are {distance} apart, {same} are equal; {agree * pairs:.0f} are expected of independent draws"
+            raise Failure(message, value=distance, problem="dependent")
+
+
 def _worst(counts: Tensor, probs: Tensor) -> int | None:
     """Return the value with the least probable count if that count is significant, else None."""
     trials = int(counts.sum())
