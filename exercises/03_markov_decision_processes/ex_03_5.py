@@ -65,6 +65,7 @@ def learn(world, episodes, alpha, gamma, epsilon, seed):
 import random
 
 import torch
+from minirlhf_course.classroom.chance import LEVEL, tails
 from minirlhf_course.classroom.testing import expect, fail, test, tidy
 from minirlhf_course.classroom.training import trains
 from minirlhf_course.ledger.registry import Draw
@@ -234,7 +235,7 @@ def endless(sub, draw):
 def explores(sub, draw):
     """Of two actions that end the episode, the agent takes the worse in ε/2 of the episodes, once it knows both."""
     better = draw.integer(0, 1)
-    for epsilon, episodes in ((0.0, 60), (0.5, 800)):
+    for epsilon, episodes in ((0.0, 60), (0.5, 4000)):
         leads, earns = [[1, 2], [1, 1], [2, 2]], [0.0, 0.5, 0.5]
         earns[1 + better] = 0.501
         world = World(leads, earns, [False, True, True])
@@ -243,11 +244,11 @@ def explores(sub, draw):
         switches = sum(a != b for a, b in zip(actions, actions[1:], strict=False))
         if epsilon == 0 and switches > 2:
             fail(f"with ε = 0 the agent changes its action {switches} times without a reason")
-        worse = sum(action != better for action in actions)
-        if epsilon and not 146 < worse < 260:  # 200 are expected, with a standard deviation of 12
-            fail(
-                f"with ε = {epsilon:g} the worse of two actions is taken {worse} times in {episodes}; 200 are expected"
-            )
+        for part in (actions[10 : episodes // 2], actions[episodes // 2 :]):
+            worse = sum(action != better for action in part)
+            if epsilon and min(tails(worse, len(part), epsilon / 2)) < LEVEL:
+                message = f"with ε = {epsilon:g} the worse of two actions is taken {worse} times in {len(part)}"
+                fail(f"{message}; {epsilon / 2 * len(part):.0f} are expected, in the first half as in the second")
 
 
 def two_of_four(sub, draw):

@@ -89,6 +89,13 @@ def stands(sub, draw):
         "the two are in the wrong order, with the reward first": reward,
     }
     expect(got[0], kl, what="the KL", given=given, mistakes=mistakes)
+    small = torch.tensor([9e-7, 1e-8, *[0.1] * 5], dtype=torch.float64)
+    small = torch.cat([small, 1 - small.sum(0, keepdim=True)])
+    turned = small[[1, 0, *range(2, 8)]]  # only the two smallest are exchanged
+    right = (9e-7 - 1e-8) * math.log(90)
+    what, given = "the KL of two policies that differ where they are below 10⁻⁶", {"probs": small, "ref": turned}
+    both = sub.aside.point(small, turned, rewards)
+    expect(both[0], right, what=what, given=given, tolerance=1e-4, floor=1e-6)
     reference = sum(q * r for _, q, r in rows)
     expect(
         got[1],
@@ -113,17 +120,25 @@ def exactly_sampled(sub, draw, often):
     size = int(often.sum())
     logits = (often / size).double().log() + float(draw.uniform(1, low=-1, high=1))
     drawn = torch.arange(8).repeat_interleave(often)[draw.permutation(size)]
-    ref, rewards = draw.normal(8), draw.uniform(8, low=-1, high=1)
+    ref, marks = draw.normal(8), draw.uniform(8, low=-1, high=1)
 
     def exact_step(beta, lr):
+        rewards = marks * min(1.0, 10 * beta)
         leaf = logits.clone().requires_grad_()
         value = exact.regularised_value(leaf.softmax(-1), ref.softmax(-1), rewards, beta)
         return lr * torch.autograd.grad(value, leaf)[0]
 
     drawn_lr = float(draw.uniform(1, low=0.1, high=1.0))
     # also the numbers of the training, and ten times its learning rate
-    for beta, lr in ((0.2, 0.5), (0.5, 0.5), (1.0, 5.0), (float(draw.uniform(1, low=1.5, high=3.0)), drawn_lr)):
-        step = lambda rate, beta=beta: sub.step(logits, ref, drawn, rewards[drawn], beta, rate)
+    for beta, lr in (
+        (0.2, 0.5),
+        (0.5, 0.5),
+        (1.0, 5.0),
+        (1e-4, 0.5),
+        (float(draw.uniform(1, low=1.5, high=3.0)), drawn_lr),
+    ):
+        rewards = marks * min(1.0, 10 * beta)  # in units of a thousandth beside such a β
+        step = lambda rate, beta=beta, rewards=rewards: sub.step(logits, ref, drawn, rewards[drawn], beta, rate)
         steps_by(step, logits, lr)
         slips = {f"the coefficient is {times:g} β, not β": exact_step(times * beta, lr) for times in (0, 0.5, 2)}
         points_along(moved(step(lr), logits), exact_step(beta, lr), times=(0.75, 1.25), mistakes=slips)
