@@ -175,7 +175,15 @@ def pairs(sub, draw):
 def winner(sub, draw):
     "`condorcet_winner` is the alternative that beats all others, and -1 if there is none."
     for circle in (False, True):
-        rankings, right, *_ = problem(draw, circle)
+        while True:
+            rankings, right, *_ = problem(draw, circle)
+            most = (2 * tally(rankings.tolist()) > len(rankings)).sum(-1).argmax()
+            slips = {
+                "this is the most frequent first choice": float(plurality(rankings)),
+                "this is the one with most wins, whether or not it beats all": float(most),
+            }
+            if right == 0 or 0.0 not in slips.values():
+                break  # else a mistake gives 0, as many others do
         expect(
             sub.condorcet_winner(rankings),
             float(right),
@@ -183,10 +191,7 @@ def winner(sub, draw):
             given={"rankings": rankings},
             mistakes={
                 "the result is -1, but there is a winner": -1.0,
-                "this is the most frequent first choice": float(plurality(rankings)),
-                "this is the one with most wins, whether or not it beats all": float(
-                    (2 * tally(rankings.tolist()) > len(rankings)).sum(-1).argmax()
-                ),
+                **slips,
             },
         )
     names = draw.permutation(5)  # one alternative beats three of the four others, and none beats all
@@ -215,7 +220,9 @@ def fewest_disagreements(sub, draw):
             order,
             what="the consensus",
             given={"rankings": rankings},
-            mistakes={
+            mistakes={}
+            if size == 3  # of six orders one is soon hit by chance
+            else {
                 "this is the Borda order": borda,
                 "this is the order by the number of majorities won": copeland(rankings.tolist()),
                 "majorities are counted instead of people: a small majority has the same weight as a large one": torch.tensor(
