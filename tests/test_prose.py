@@ -117,3 +117,9 @@ def test_prose_pages_that_say_so_are_held(prose: ModuleType) -> None:
         for found in [prose.measure(page.read_text(encoding="utf-8"))[0]]
     }
     assert not {page: found for page, found in over.items() if found}
+
+
+def test_glossary_lines_have_one_indent() -> None:
+    """The glossary cuts as many letters from every line as its first indented one has blanks."""
+    lines = (ROOT / "book" / "glossary.md").read_text(encoding="utf-8").splitlines()
+    assert {len(line) - len(line.lstrip()) for line in lines if line.startswith(" ")} == {2}
