@@ -116,5 +116,5 @@ def test_win_rate_counts_only_prompts_graded_for_both():
     assert win_rate(ours[:1], theirs[:1]).mean == 1.0
     neither = win_rate(ours[1:3], theirs[1:3])
     assert math.isnan(neither.mean) and math.isnan(neither.stderr)
-    with raises(ValueError, argument="ours", problem="shape"):
+    with raises(ValueError, argument="candidate", problem="shape"):
         win_rate(ours, theirs[:3])

@@ -237,26 +237,26 @@ def divergence(policy: nn.Module, ref_model: nn.Module, rollout: Rollout) -> Ten
     return masked_sum(reverse_kl(policy_logits[:, :-1], ref_logits[:, :-1]), rollout.mask, -1)
 
 
-def pairwise_wins(ours: Tensor, theirs: Tensor) -> Tensor:
-    """Return ``(N,)``: 1 where ``ours`` is higher than ``theirs``, one half for a tie, NaN where either is ungraded."""
-    if ours.shape != theirs.shape:
+def pairwise_wins(candidate: Tensor, baseline: Tensor) -> Tensor:
+    """Return ``(N,)``: 1 where ``candidate`` is higher than ``baseline``, ½ for a tie, NaN where either is ungraded."""
+    if candidate.shape != baseline.shape:
         raise ArgumentError(
-            f"ours has shape {tuple(ours.shape)} and theirs {tuple(theirs.shape)}; expected the same",
-            argument="ours",
-            value=tuple(ours.shape),
-            expected=tuple(theirs.shape),
+            f"candidate has shape {tuple(candidate.shape)} and baseline {tuple(baseline.shape)}; expected the same",
+            argument="candidate",
+            value=tuple(candidate.shape),
+            expected=tuple(baseline.shape),
             problem="shape",
         )
-    scores = (ours > theirs).double() + 0.5 * (ours == theirs).double()
-    return scores.masked_fill(ours.isnan() | theirs.isnan(), math.nan)
+    scores = (candidate > baseline).double() + 0.5 * (candidate == baseline).double()
+    return scores.masked_fill(candidate.isnan() | baseline.isnan(), math.nan)
 
 
-def win_rate(ours: Tensor, theirs: Tensor) -> Estimate:
-    """Return the fraction of prompts on which ``ours`` is higher than ``theirs``, both ``(N,)``; a tie counts one half.
+def win_rate(candidate: Tensor, baseline: Tensor) -> Estimate:
+    """Return the fraction of prompts on which ``candidate`` is higher than ``baseline``, both ``(N,)``; a tie counts ½.
 
     A prompt with a NaN (ungraded) reward is left out; if no prompt remains, the result is NaN.
     """
-    scores = pairwise_wins(ours, theirs)
+    scores = pairwise_wins(candidate, baseline)
     return Estimate.of(scores[~scores.isnan()])
 
 

@@ -44,7 +44,7 @@ class MatchedPairs:
     alone: int
 
 
-def match(ours: Records, theirs: Records) -> MatchedPairs:
+def match(candidate: Records, baseline: Records) -> MatchedPairs:
     """Pair completions of the same prompt, in the order of the first file.
 
     The k-th completion of a prompt is paired with the k-th completion of this prompt in the other file.
@@ -53,23 +53,23 @@ def match(ours: Records, theirs: Records) -> MatchedPairs:
         UserError: the files have no common prompt.
     """
     unmatched: dict[str, list[Reply]] = {}
-    for prompt, reply in _exchanges(theirs):
+    for prompt, reply in _exchanges(baseline):
         unmatched.setdefault(_key(prompt), []).append(reply)
     pairs, alone = [], 0
-    for prompt, reply in _exchanges(ours):
+    for prompt, reply in _exchanges(candidate):
         partners = unmatched.get(_key(prompt))
         if partners:
             pairs.append(Pair(prompt, reply, partners.pop(0)))
         else:
             alone += 1
     if not pairs:
-        first = _key(_exchanges(ours)[0][0])
+        first = _key(_exchanges(candidate)[0][0])
         raise UserError(
-            f"{ours.source} and {theirs.source} have no common prompt (the first prompt of {ours.source} is "
+            f"{candidate.source} and {baseline.source} have no common prompt (the first prompt of {candidate.source} is "
             f"{first[:60]}); expected completions of the same prompts",
             argument="prompt",
             problem="mismatch",
-            file=theirs.source,
+            file=baseline.source,
         )
     return MatchedPairs(pairs, alone + sum(map(len, unmatched.values())))
 
@@ -112,12 +112,12 @@ class JudgedFiles:
 
     @property
     def won(self) -> int:
-        """Number of pairs for which ``ours`` wins in both orders."""
+        """Number of pairs for which ``candidate`` wins in both orders."""
         return self.verdicts.scores.count(1.0)
 
     @property
     def lost(self) -> int:
-        """Number of pairs for which ``theirs`` wins in both orders."""
+        """Number of pairs for which ``baseline`` wins in both orders."""
         return self.verdicts.scores.count(0.0)
 
     @property

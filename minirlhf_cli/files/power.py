@@ -50,7 +50,7 @@ class VarianceComponents:
         return cls(variance, 0.0, seed, f"accuracies of {accuracy:g} and {second:g}, each model on items of its own")
 
     @classmethod
-    def measured(cls, ours: Tensor, theirs: Tensor, seed: float) -> VarianceComponents:
+    def measured(cls, candidate: Tensor, baseline: Tensor, seed: float) -> VarianceComponents:
         """Estimate the variances from the rewards ``(P, G)`` of two models on the same items.
 
         The method is the analysis of variance of their differences, completion by completion. ``minirlhf evaluate``
@@ -64,9 +64,9 @@ class VarianceComponents:
         Raises:
             UserError: all differences are equal, so the variance cannot be estimated.
         """
-        problems, replies = ours.shape
-        between = float((ours - theirs).mean(1).var())
-        within = float((ours - theirs).var(1).mean()) if replies > 1 else 0.0
+        problems, replies = candidate.shape
+        between = float((candidate - baseline).mean(1).var())
+        within = float((candidate - baseline).var(1).mean()) if replies > 1 else 0.0
         if between + within == 0:
             raise UserError(
                 f"--results: the two models differ by the same on each of {problems} items; expected a larger pilot",
