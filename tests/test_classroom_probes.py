@@ -287,7 +287,27 @@ def test_proof_machine_mutants_are_found(exercise, suite_seed):
 
 @pytest.mark.parametrize(("kinds", "named"), [("nan", ""), ("keywords", "loss.scale"), ("keywords, varied", "")])
 def test_proof_requires_two_values_of_every_number(kinds, named, exercise, suite_seed):
-    problem = proof.varied(switched_off(exercise, f"# no {kinds} of loss.scale: data"), suite_seed)
+    switches = f"# no {kinds} of loss.scale: data\n# no varied of best.x: one row"
+    problem = proof.varied(switched_off(exercise, switches), suite_seed)
+    assert (named in problem) if named else problem == ""
+
+
+@pytest.mark.parametrize(
+    ("width", "shape", "off", "named"),
+    [
+        ("3", "x: (N, D)", "", "f.x"),
+        ("draw.integer(2, 9)", "x: (N, D)", "", ""),
+        ("3", "x: (N, 3)", "", ""),
+        ("3", "x: (N, D)", "\n# no varied of f.x: as the statement says", ""),
+    ],
+)
+def test_proof_requires_two_sizes_of_every_axis(width, shape, off, named, exercise, suite_seed):
+    solution = f'def f(x):\n    """{shape}"""\n    return x.mean(-1)'
+    test = f"for n in (2, 4):\n        x = draw.normal(n, {width})\n        expect(sub.f(x), x.sum(-1) / x.shape[1])"
+    sized = rewritten(exercise, solution, test, f"# no size, single, gradient: data{off}")
+    text = sized.path.read_text().replace("raise NotImplementedError", f'"""{shape}"""\n    raise NotImplementedError')
+    sized.path.write_text(text)
+    problem = proof.varied(sources.read(sized.path), suite_seed)
     assert (named in problem) if named else problem == ""
 
 

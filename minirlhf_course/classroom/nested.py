@@ -88,6 +88,17 @@ def axes(value: Any) -> Iterator[int]:
             yield from axes(v)
 
 
+def sizes(value: Any, *path: object) -> Iterator[tuple[tuple[object, ...], int]]:
+    """Yield the size of every axis of the tensors, and the length of every list, with the path to it."""
+    if isinstance(value, Tensor):
+        yield from (((*path, f"axis {axis} of {value.dim()}"), n) for axis, n in enumerate(value.shape))
+    elif isinstance(value, list):
+        yield (*path, "length"), len(value)
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            yield from sizes(entry, *path, key)
+
+
 def stretch(value: Any, n: int, m: int, end: str = "") -> Any:
     """Return ``value`` with every axis of size ``n`` resized to a larger ``m``.
 

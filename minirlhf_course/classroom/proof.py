@@ -30,6 +30,7 @@ from minirlhf_course.ledger.registry import Draw
 VARIED = 6  # further draws of the tests, in which each number has to take two values
 MUTANTS = 3  # minimum number of mutants per exercise
 ROUND = (0.0, 0.5, 1.0, 2.0, 10.0, 100.0)  # constants that mean nothing by themselves
+PRINTED_SHAPE = re.compile(r"\(([^()]*,[^()]*)\)")
 MARKS = ("points", "bar", "tolerance", "atol", "abs_tol", "level")  # what is published, or no data
 
 
@@ -82,7 +83,7 @@ def prove(exercise: Exercise, seed: int, rounds: int = 3) -> Iterator[ExercisePr
     for variant in exercise.partials:
         yield _claim(f"partial: {variant.note}", lambda v=variant: partial(exercise, v, seed, rounds), variant.note)
     yield _claim("every probe finds an answer, or is switched off", lambda: probed(exercise, seed, rounds))
-    yield _claim("every number takes two values", lambda: varied(exercise, seed))
+    yield _claim("every number and every size takes two values", lambda: varied(exercise, seed))
     for what, problem in machine(exercise, derive_seed(seed, 0)):  # whose probes the first round has made
         yield ExerciseProof(what, problem)
     for test, words in exercise.edges:
@@ -234,7 +235,7 @@ def probed(exercise: Exercise, seed: int, rounds: int) -> str:
 
 
 def varied(exercise: Exercise, seed: int) -> str:
-    """Return the problem if an argument is one number or text in all calls: an answer may hold it instead of the argument."""
+    """Return the problem if an argument is one number, text or size in all calls: an answer may hold it instead of the argument."""
     recorder = cheats.ArgumentRecorder(side_by_side.solution(exercise, "ada"), "ada")
     sub = Asked(recorder, side_by_side.Beside(exercise, "ada", {}))
     for name, asked in derivation.plan(exercise, derive_seed(seed, 0), "ada").by_function.items():
@@ -251,19 +252,33 @@ def varied(exercise: Exercise, seed: int) -> str:
         if not (single := _single(exercise, recorder)):
             return ""
     (target, value), *_ = single.items()
-    return f"`{target}` is {value!r} in every call; ask for another value, or write in [probes]: # no varied of {target}: why"
+    return (
+        f"`{target}` {value} in every call; ask for another value, or write in [probes]: # no varied of {target}: why"
+    )
 
 
-def _single(exercise: Exercise, recorder: cheats.ArgumentRecorder) -> dict[str, Any]:
-    """Return the arguments that were one number or text in all calls, with this value."""
+def _single(exercise: Exercise, recorder: cheats.ArgumentRecorder) -> dict[str, str]:
+    """Return the arguments that were one number, text or size in all calls, with what they were.
+
+    A size that a printed shape fixes, such as the 3 of ``(N, 3)``, is no argument.
+    """
     off, found = exercise.off.get("varied", {}), {}
+    printed = " ".join(PRINTED_SHAPE.findall(f"{exercise.statement} {exercise.stub}"))
+    fixed = {int(n) for n in re.findall(r"\b\d+\b", printed)}
     for name, calls in recorder.calls.items():
         signature = inspect.signature(recorder.namespace[name])
         for argument, parameter in signature.parameters.items():
+            if f"{name}.{argument}" in off:
+                continue
             values = [arguments.get(argument, parameter.default) for arguments, _ in calls]
-            is_plain = all(isinstance(v, bool | int | float | str) for v in values)
-            if is_plain and len(set(map(repr, values))) == 1 and f"{name}.{argument}" not in off:
-                found[f"{name}.{argument}"] = values[0]
+            if all(isinstance(v, bool | int | float | str) for v in values):
+                if len(set(map(repr, values))) == 1:
+                    found[f"{name}.{argument}"] = f"is {values[0]!r}"
+                continue
+            sizes = [dict(nested.sizes(v)) for v in values]
+            for path, n in sizes[0].items():
+                if n not in fixed and all(s.get(path) == n for s in sizes):
+                    found[f"{name}.{argument}"] = f"has the size {n} ({', '.join(map(str, path))})"
     return found
 
 
