@@ -49,6 +49,7 @@ SAME = {
     "messages, whole": ({"messages": [asks("q"), says("good")], "chosen": [asks("q"), says("good")],
                          "rejected": [asks("q"), says("bad")]}, "messages-preference", PAIR),
     "prompt and response": ({"prompt": "q", "response": "a"}, "prompt-response", {"prompt": "q", "completion": "a"}),
+    "question and answer": ({"id": 3, "question": "q", "answer": 70}, "question-answer", {"prompt": "q", "answer": 70, "solution": "70"}),
     "MMLU-Pro": ({"question": "q", "options": ["x", "y"], "answer": "B", "answer_index": 1}, "mmlu-pro", CHOICES),
     "MedQA": ({"question": "q", "options": {"A": "x", "B": "y"}, "answer": "y", "answer_idx": "B"}, "mmlu-pro", CHOICES),
     "HelpSteer2, pair": ({"prompt": "q", "response_1": "good", "response_2": "bad", "preference_strength": -2},
@@ -122,6 +123,13 @@ def test_load_lists_of_completions_compares_each_chosen_with_each_rejected():
         assert {(pair.subset, pair.num_ranked) for pair in pairs} == {("Ties", len(chosen) + len(rejected))}
     with raises(UserError, argument="rejected", problem="duplicate"):
         load([{"prompt": "q", "chosen": ["a", "b"], "rejected": ["c", "b"]}])
+
+
+def test_load_question_and_answer_are_gsm8k_if_one_of_them_has_its_mark():
+    rows = [{"question": "q", "answer": "so\n#### 7"}, {"question": "q", "answer": "7"}]
+    assert load(rows[:1]).format == "gsm8k" and load(rows[1:]).format == "question-answer"
+    with raises(UserError, argument="answer", expected="####", line=2):
+        load(rows)
 
 
 def test_load_helpsteer_by_another_attribute():

@@ -51,8 +51,8 @@ class Format:
 
     Attributes:
         name: for ``--format``.
-        fields: the fields that detect it, also one of an object or of the objects in a list (``answers.rank``); those in
-            ``nullable`` may be null in a row.
+        fields: the fields that detect it, also one of an object or of the objects in a list (``answers.rank``), and
+            ``answer.####`` for a text with this mark; those in ``nullable`` may be null in a row.
         parse: the parser of a row.
         optional: further fields that are read.
         layout: how a row is rewritten before it is parsed; the parser reads the fields that the layout writes.
@@ -72,7 +72,7 @@ class Format:
     @property
     def columns(self) -> tuple[str, ...]:
         """The fields of a row without those inside of objects."""
-        return tuple(field.partition(".")[0] for field in self.fields)
+        return tuple(dict.fromkeys(field.partition(".")[0] for field in self.fields))
 
     @property
     def example(self) -> str:
@@ -557,7 +557,8 @@ FORMATS: dict[str, Format] = {
         _as("arc", "question choices answerKey", parse_mmlu, layouts.ARC),
         _as("hellaswag", "ctx endings label", parse_mmlu, layouts.HELLASWAG),
         _as("mmlu-pro", "question options answer", parse_mmlu, layouts.OPTIONS),
-        Format("gsm8k", ("question", "answer"), parse_gsm8k),
+        Format("gsm8k", ("question", "answer", "answer.####"), parse_gsm8k),
+        _as("question-answer", "question answer", parse_problem, layouts.QUESTION_ANSWER),
         Format("human-eval", ("prompt", "entry_point", "test"), parse_human_eval, ("canonical_solution", "task_id")),
         Format("verl", ("prompt", "reward_model"), parse_verl, ("data_source", "ability", "extra_info")),
         *(

@@ -451,6 +451,10 @@ ARC = RowLayout(
     '``{"question": "...", "choices": {"text": [...], "label": ["A", ...]}, "answerKey": "A"}`` (ARC, CommonsenseQA).',
     lettered,
 )
+QUESTION_ANSWER = RowLayout(
+    '``{"question": "...", "answer": "72"}``, the answer for a grader, which is also the completion to imitate.',
+    lambda row: {**_kept(row), "prompt": row["question"], "answer": row["answer"], "solution": str(row["answer"])},
+)
 OPTIONS = RowLayout(
     '``{"question": "...", "options": ["...", "..."], "answer": "B"}`` (MMLU-Pro), or options by letter (MedQA).',
     optional_choices,

@@ -362,13 +362,16 @@ def _native(value: Any) -> Any:
 
 
 def _names(row: Row) -> Iterator[str]:
-    """Yield the names of the fields that are not null, and of those in an object or in the first object of a list."""
+    """Yield the names of the fields that are not null, of those in an object or in the first object of a list, and
+    ``answer.####`` for a text with the mark of GSM8K."""
     for name, value in _present(row).items():
         if value is not None:
             yield name
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, Mapping):
             yield from (f"{name}.{key}" for key in inner)
+        if isinstance(value, str) and "####" in value:
+            yield f"{name}.####"
 
 
 def _unpacked(row: Row) -> dict[str, Any]:
