@@ -166,6 +166,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"minirlhf: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a name that is too long, a file that vanished, a full disk
+        if error.filename is None:
+            raise
+        name = str(error.filename)
+        shown = name if len(name) <= 200 else f"{name[:200]}…"
+        print(f"minirlhf: {shown}: {error.strerror}; expected a path that can be used", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("minirlhf: interrupted", file=sys.stderr)
         return 130

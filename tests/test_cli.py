@@ -50,6 +50,16 @@ def test_cli_main_prints_user_error_as_one_line_and_returns_2(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", ["data inspect", "train sft --out run --data", "train sft --out run --config", "doctor"]
+)
+def test_cli_main_refuses_name_that_the_system_refuses_in_one_line(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), "x" * 300 + ".jsonl"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "x" * 80 in line and not any(tmp_path.iterdir())
+
+
 def test_cli_zoo_lists_entries(capsys):
     assert dispatch(["models"]) == 0
     listed = capsys.readouterr().out
