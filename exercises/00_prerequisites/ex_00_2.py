@@ -8,7 +8,7 @@
 # A model predicts that one completion is preferred to another with probability $\sigma(w\cdot x)$, with $\sigma(u) = 1/(1+e^{-u})$. The features $x$
 # describe the pair, and $w$ are the weights. Its loss is $-\log \sigma(w\cdot x)$.
 #
-# **Derive the gradient of the loss in $w$** by the chain rule, on paper, and write it as `loss_gradient(w, x)`. One line; no autograd.
+# **Derive the gradient of the loss in $w$** by the chain rule, on paper, and write it as `loss_gradient(w, x)`. One line is enough.
 
 # %% [given]
 import torch

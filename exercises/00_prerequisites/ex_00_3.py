@@ -5,7 +5,7 @@
 # ---
 
 # %% [statement]
-# The whole library uses these three operations on tensors. Each is one line; do not loop over rows.
+# The whole library uses these three operations on tensors. Each is one line, without a loop over rows.
 #
 # 1. `pick(table, index)`: from each row of `table`, `(B, V)`, the entry in the column that `index`, `(B,)`, names. Returns `(B,)`. The
 #    other entries may be anything, such as $-\infty$.

@@ -16,7 +16,7 @@
 # 3. `time_share(P, policy, start, gamma)`: the fraction of the discounted time in each state,
 #    $d(s) = (1-\gamma)\sum_t \gamma^t P(s_t = s)$, with $s_0$ sampled from `start`; shape `(S,)`. It is a distribution.
 #
-# Use no loops over time: each answer is a linear system or follows from one. The checker adds up the series term by term and uses no formula.
+# No loop over time is needed: each answer is a linear system or follows from one. The checker adds up the series term by term and uses no formula.
 # `P` is `(S, A, S)`, `R` is `(S, A, S)`, `policy` is `(S, A)`, `start` is `(S,)`.
 
 # %% [given]

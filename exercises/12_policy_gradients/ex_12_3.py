@@ -19,7 +19,7 @@
 # 3. A completion has `tokens(STUDENT)` tokens, and the critic is untrained: it predicts 0 everywhere. For which $\lambda$ does
 #    10 % of the reward reach the *first* token? Answer `lam_tenth` with an expression; do not round it.
 #
-# Do not run GAE in a loop: the graders do this, and compare.
+# The graders run GAE in a loop, and compare.
 
 # %% [given]
 import torch

@@ -14,7 +14,7 @@
 # completion is $-v(x)$. (The weights of both thumbs are 1.)
 #
 # 1. `losses(logps, ref_logps, up, point, beta, aversion)`: the loss of each completion, `(B,)`; `point` is $z_0$, one number, `aversion` is $\lambda$;
-# 2. `pushes(logps, ref_logps, up, point, beta, aversion)`: minus the derivative of each completion's loss in its own log-probability, the direction of a step of gradient descent. Write a formula, no autograd;
+# 2. `pushes(logps, ref_logps, up, point, beta, aversion)`: minus the derivative of each completion's loss in its own log-probability, the direction of a step of gradient descent. Write a formula;
 # 3. `batch_loss(logps, ref_logps, up, beta, aversion)`: the mean loss of a batch. All went through the model together: the first `B` of the `B + M` log-probabilities belong to the completions, the rest to
 #    *mismatched* completions, which give $z_0$ as in the chapter. No gradient flows through $z_0$. A test differentiates.
 #

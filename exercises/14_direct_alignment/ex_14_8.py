@@ -10,7 +10,7 @@
 #
 # 1. `simpo(chosen, rejected, chosen_lengths, rejected_lengths, beta, gamma)`: the loss of each pair, `(B,)`. `gamma` is the margin $\gamma$ of the formula itself, in the units of the reward (and not the ratio $\gamma/\beta$ that some programs ask for).
 # 2. `orpo(chosen, rejected, chosen_lengths, rejected_lengths, beta)`: the loss of each pair, `(B,)`. Here $\bar p$ is the geometric mean of the token probabilities of a completion and $o = \bar p/(1-\bar p)$.
-# 3. `orpo_slopes(chosen, rejected, chosen_lengths, rejected_lengths, beta)`: the derivatives of the ORPO loss in `chosen` and in `rejected`, two tensors of shape `(B,)`. Derive a formula; do not use autograd. Which of the two completions does the loss push harder
+# 3. `orpo_slopes(chosen, rejected, chosen_lengths, rejected_lengths, beta)`: the derivatives of the ORPO loss in `chosen` and in `rejected`, two tensors of shape `(B,)`. Derive a formula. Which of the two completions does the loss push harder
 #    when both are nearly certain?
 #
 # Sums of log-probabilities are large: `simpo` is finite at sums of minus a hundred thousand. A mean log-probability per token goes from −1000 to $-10^{-15}$, and is never 0. `orpo` is right to five digits on all of this range. A test differentiates

@@ -22,7 +22,7 @@
 # * `kl_bend(ref, proxy, strength)`: $\frac{d^2}{d\lambda^2}\mathrm{KL}(\pi_\lambda\|\pi_\text{ref})$;
 # * `gold_per_nat(ref, proxy, gold, strength)`: the derivative of the expected gold reward with respect to the KL along the path, for $\lambda > 0$.
 #
-# The checker differentiates numerically. You may use neither autograd nor finite differences: give a formula. When you have the first, ask which completions cause a slowing rise.
+# The checker differentiates numerically. Give formulas: they show what autograd hides. When you have the first, ask which completions cause a slowing rise.
 
 # %% [given]
 import torch

@@ -10,7 +10,7 @@
 #
 # The chapter has both methods. *Coupled*: execute $a$ and make $a$ more probable by its own grade $F(a,a)$. *Decoupled*: execute $a$, sample a second action $b$ independently, and make
 # $b$ more probable by $F(a,b)$. Their one-sample estimates of the gradient with respect to the logits are $F(a,a)\,\nabla\log\pi(a)$ and $F(a,b)\,\nabla\log\pi(b)$. Compute exactly, by
-# summing over actions and without autograd ($\nabla_\text{logits}\log\pi(b)$ is a one-hot vector minus a distribution):
+# summing over actions ($\nabla_\text{logits}\log\pi(b)$ is a one-hot vector minus a distribution):
 #
 # 1. `pulled(logits, feedback, approval, coupled)`: the expected step less the step of the untouched approval, $\sum_b \nabla\pi(b)\,A(b)$. This is the incentive to tamper. `coupled` is True or False;
 # 2. `noise(logits, feedback, coupled)`: the variance of *one* sample's estimate, summed over the $N$ entries. Compare the two methods: decoupling has a cost;

@@ -7,7 +7,7 @@
 # %% [statement]
 # A policy is a table of logits, $\pi = \mathrm{softmax}(\theta)$, and is trained by the exact gradient of
 # $$J(\theta) = \sum_y \pi(y)\,u(y) - \beta\,\mathrm{KL}(\pi\,\|\,\pi_{\text{ref}}),$$
-# where $u$ is the reward minus the mean fine. We watch the log-odds of completion $i$ to completion $j$. Derive closed forms. Do not use autograd.
+# where $u$ is the reward minus the mean fine. We watch the log-odds of completion $i$ to completion $j$. Derive closed forms.
 #
 # 1. `speed(logits, values, i, j)`: for $\beta = 0$, the change of $\theta_i - \theta_j$ per unit of learning rate, to first order. `logits` and `values` are $(N,)$.
 # 2. `held(logits, ref_logps, values, beta, i, j)`: the same with the KL penalty. `ref_logps` are log-probabilities.
