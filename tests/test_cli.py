@@ -60,6 +60,13 @@ def test_cli_main_refuses_name_that_the_system_refuses_in_one_line(command, tmp_
     assert "x" * 80 in line and not any(tmp_path.iterdir())
 
 
+def test_cli_doctor_finds_no_run_in_an_empty_file(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.touch()
+    with raises(UserError, problem="empty", value=0):
+        dispatch(["doctor", str(file)])
+
+
 def test_cli_zoo_lists_entries(capsys):
     assert dispatch(["models"]) == 0
     listed = capsys.readouterr().out

@@ -553,3 +553,15 @@ def test_history_names_broken_line_or_missing_file(tmp_path):
         History.read(tmp_path)
     with raises(UserError, problem="missing", file=str(tmp_path / "missing")):
         History.read(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [(b"\xff\xfe", "not JSON"), (b"[" * 100_000, "not JSON"), (b"1", "not metrics"), (b'{"loss": 1}', "not metrics"),
+     (b'{"step": 1, "prompt": "q"}', "not metrics")],
+)  # fmt: skip
+def test_history_refuses_file_of_another_kind(line, problem, tmp_path):
+    file = tmp_path / "data.jsonl"
+    file.write_bytes(b'{"step": 1, "loss": 2.0}\n' + line + b"\n")
+    with raises(UserError, problem=problem, line=2):
+        History.read(file)

@@ -73,7 +73,8 @@ def unknown(
 ) -> UserError:
     """Return a :class:`UserError` for an unknown name; it suggests the nearest known name.
 
-    The message also lists the known names if there are at most 20, or if none of them is near.
+    The message also lists the known names if there are at most 20, or if none of them is near; of more
+    than 100 it lists the first 20.
 
     Its facts: ``kind`` is the argument, ``name`` the value, and expected is the nearest name, or the list of known
     names if none is near. ``file`` and ``line`` locate the name; if ``place`` is given, the message states it instead.
@@ -82,6 +83,8 @@ def unknown(
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}?" if close else ""
     known_names = f"known: {', '.join(options)}" if len(options) <= 20 or not hint else ""
+    if len(options) > 100 and known_names:
+        known_names = f"known: {', '.join(options[:20])} … ({len(options)} in all)"
     short_name = name if len(name) <= 80 else f"{name[:80]}…"
     locations = (("in", place),) if place else (("in", file), ("line", line))
     where = "".join(f" {preposition} {location}" for preposition, location in locations if location is not None)

@@ -21,19 +21,34 @@ class History:
 
     @classmethod
     def read(cls, path: Path | str) -> History:
-        """Read a ``metrics.jsonl``, or the one in a run's folder."""
+        """Read a ``metrics.jsonl``, or the one in a run's folder.
+
+        Raises:
+            UserError: there is no such file, or a line is no row of metrics.
+        """
         path = Path(path)
         file = path / "metrics.jsonl" if path.is_dir() else path
         if not file.is_file():
             raise UserError(f"{file}: no such file; expected the metrics.jsonl of a run", problem="missing", file=file)
         rows = []
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(file.read_bytes().splitlines(), 1):
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError as problem:
+                row = json.loads(line.decode())
+            except (ValueError, RecursionError) as problem:
+                reason = problem.msg if isinstance(problem, json.JSONDecodeError) else "not a line of UTF-8 text"
                 raise UserError(
-                    f"{file} line {number}: not JSON ({problem.msg})", problem="not JSON", file=file, line=number
+                    f"{file} line {number}: not JSON ({reason})", problem="not JSON", file=file, line=number
                 ) from None
+            numbers = row.values() if isinstance(row, dict) and "step" in row else [None]
+            if not all(isinstance(value, int | float) for value in numbers):
+                raise UserError(
+                    f"{file} line {number}: not a row of metrics; expected an object of numbers, with step",
+                    expected="step",
+                    problem="not metrics",
+                    file=file,
+                    line=number,
+                )
+            rows.append(row)
         return cls(file, rows)
 
     def append(self, step: int, **metrics: float) -> None:

@@ -60,6 +60,9 @@ def examine(folder: str) -> int:
     from minirlhf_course.report.diagnosis import RULES, Curves, diagnose
 
     history = History.read(folder)
+    if not len(history):
+        message = f"{folder}: its metrics have no rows; expected a run of at least one step"
+        raise UserError(message, argument="RUN", value=0, file=folder, problem="empty")
     curves = Curves(history)
     findings = diagnose(history, **_known(Path(folder), has_implicit_rewards=curves.has("chosen_reward")))
     num_applicable = sum(curves.has(*rule.needs, rows=rule.rows) for rule in RULES)
