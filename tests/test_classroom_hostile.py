@@ -231,7 +231,10 @@ def test_box_of_ordinary_user_holds(which, server):
             [sys.executable, "-c", AS_ORDINARY_USER, sys.base_prefix, sys.prefix, repository, __file__, *options],
             usually=30,
             cwd=repository,
-            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "HOME": folder, "MINIRLHF_CACHE": f"{folder}/cache"},
+            env={
+                **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
+                **{"PYTHONDONTWRITEBYTECODE": "1", "HOME": folder, "MINIRLHF_CACHE": f"{folder}/cache"},
+            },
         )
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout, done.stdout
