@@ -233,7 +233,9 @@ def test_box_of_ordinary_user_holds(which, server):
             cwd=repository,
             env={
                 **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
-                **{"PYTHONDONTWRITEBYTECODE": "1", "HOME": folder, "MINIRLHF_CACHE": f"{folder}/cache"},
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "HOME": folder,
+                "MINIRLHF_CACHE": f"{folder}/cache",
             },
         )
     assert done.returncode == 0, done.stdout

@@ -39,10 +39,11 @@ class History:
                 raise UserError(
                     f"{file} line {number}: not JSON ({reason})", problem="not JSON", file=file, line=number
                 ) from None
-            numbers = row.values() if isinstance(row, dict) and "step" in row else [None]
-            if not all(isinstance(value, int | float) for value in numbers):
+            has_step = isinstance(row, dict) and "step" in row
+            if not has_step or not all(isinstance(value, int | float) for value in row.values()):
                 raise UserError(
                     f"{file} line {number}: not a row of metrics; expected an object of numbers, with step",
+                    argument=None if has_step else "step",
                     expected="step",
                     problem="not metrics",
                     file=file,
