@@ -196,12 +196,12 @@ REFUSED = {
         {"problem": "not replayable"},
     ),
     "the order of a set": (
-        "return ref_logps + 0.1 * proxy * [*{*map(str, range(99))}].index('7') / 99",
+        "order = sum(n * int(s) for n, s in enumerate({*map(str, range(99))}))\nreturn ref_logps + order / 1e7 * proxy",
         {"problem": "not replayable"},
     ),
-    "an address": ("return ref_logps + 0.1 * proxy * (id(label) % 1009) / 1009", {"problem": "not replayable"}),
-    "labels only in one of two runs": (
-        "import os\nif os.urandom(8)[0] % 2 or os.urandom(8)[0] % 2:\n    label([0] * (1 + os.urandom(1)[0] % 60))\nreturn ref_logps",
+    "an address": ("return ref_logps + 0.1 * proxy * (id(label) % 2**40) / 2**40", {"problem": "not replayable"}),
+    "other numbers of labels in two runs": (
+        "import os\nlabel([0] * (os.urandom(1)[0] // 4))\nreturn ref_logps",
         {"problem": "not replayable"},
     ),
     "more labels than the budget": ("label([0] * 65)\nreturn ref_logps", {"problem": "raised"}),
@@ -236,7 +236,9 @@ REFUSED = {
 def test_challenge_score_refuses(name, servers, monkeypatch):
     body, facts = REFUSED[name]
     monkeypatch.setattr(scoring, "LIMITS", replace(scoring.LIMITS, cpu=2, wall=3.0 if name == "sleep" else 120.0))
-    result = scored(servers, body)
+    result = scored(
+        servers, body, num_worlds=9
+    )  # two runs that differ by chance are the same in some worlds, not in nine
     assert result.worlds == [] and result.digest == ""
     require(result.problem, **facts)
     assert "\n" not in str(result.problem)

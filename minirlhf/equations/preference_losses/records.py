@@ -258,11 +258,14 @@ class Needs(Generic[R]):
 
     @staticmethod
     def losses(record: type[object], *, reference: bool = True, lengths: bool = True) -> list[str]:
-        """Names of the losses that accept this record, given whether it has a reference and lengths."""
+        """Names of this package's losses that accept the record, given whether it has a reference and lengths."""
         return sorted(
             loss.__name__
             for loss, need in _DECLARED.items()
-            if need.record is record and (reference or not need.reference) and (lengths or not need.lengths)
+            if need.record is record
+            and (reference or not need.reference)
+            and (lengths or not need.lengths)
+            and loss.__module__.startswith(f"{__package__}.")
         )
 
     def _check(self, name: str, batch: R) -> None:
