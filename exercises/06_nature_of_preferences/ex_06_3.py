@@ -114,7 +114,15 @@ def problem(draw, circle, size=0):
     while True:
         size = size or (draw.integer(3, 4) if circle else 4)
         people = draw.integer(3, 4) * 2 + 1 if circle else 7
-        rankings = torch.stack([draw.permutation(size) for _ in range(people)])
+        first = draw.permutation(
+            size
+        )  # most people have one of its rotations if a majority of three alternatives is to be a circle
+        turned = 3 if circle and size == 3 else 0
+        voters = [
+            first.roll(draw.integer(0, 2)) if draw.integer(0, 3) < turned else draw.permutation(size)
+            for _ in range(people)
+        ]
+        rankings = torch.stack(voters)
         rows = rankings.tolist()
         above = tally(rows)
         beats = 2 * above > people
