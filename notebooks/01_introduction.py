@@ -62,7 +62,7 @@ predict = Predictions("01")
 # ## Three stages
 #
 # There are three models: the base model, a model that imitated 2,000 demonstrations (SFT), and a reward model that learned
-# from 4,000 comparisons which of two completions annotators prefer.
+# which of two completions annotators prefer, from 4,000 comparisons.
 #
 # What does the base model write for *what do bees and dogs do?* Note that the demonstrations imitate people in a hurry: they contain
 # *um* and are sometimes wrong.
@@ -364,7 +364,7 @@ plt.show()
 assert fell["rejected, larger rate"] < -3 and seen.holds("losers_winner_fell", below=-3)
 
 # %% [markdown]
-# The rejected completions say what to leave out, and that alone helps if training is short enough for its learning rate. With as many steps at three times the rate the same loss destroys the model. The chosen completions lost probability together with the rejected ones, because
+# The rejected completions say what to leave out, and that alone helps if training is short enough for its learning rate. With the same number of steps at three times the rate the same loss destroys the model. The chosen completions lost probability together with the rejected ones, because
 # they consist of the same words. Negative feedback needs an anchor that keeps the model in place. In DPO the chosen completion of the pair and the reference model are this anchor.
 #
 # ## Skipping SFT
@@ -504,7 +504,7 @@ shift = {kind: sum(nats) / len(nats) for kind, nats in shifts.items()}
 # %%
 # figure: elicited
 # alt: Left, best-of-n reward of the base model rises with n from minus 1.9 at one sample past 0 at about 16 to 0.7 at 256, a little below the mean reward of one SFT completion. Right, mean KL
-#   of SFT from base at the next token: about 5 nats at animals and at the first word, 4 at polite words, praise and filler, 3 at the end of the reply, 2 at "and" and less at facts.
+#   of SFT from base at the next token: about 5 nats at animals and at the first word, 4 at polite words, praise and filler, 3 at the end of the completion, 2 at "and" and less at facts.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 left.semilogx(range(1, 257), curve, base=2, color=PALETTE["orange"], label="base, best of n")
 left.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
