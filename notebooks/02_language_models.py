@@ -602,7 +602,7 @@ assert seen.holds("gap_at_T1.5_p1.0", above=3.0) and seen.holds("gap_at_T0.3_p1.
 assert grid[1.5, 1.0].gap.mean > 3.0 and grid[0.3, 1.0].gap.mean < 2.2
 
 # %% [markdown]
-# A **ladder** takes two completions from each of four temperatures, so that no temperature has to be chosen. The control is to choose none: eight completions at T = 1.
+# A **ladder** takes two completions from each of four temperatures, so that no temperature has to be chosen. The control also needs no choice: eight completions at T = 1.
 
 # %%
 rungs = [ask(2, seed=1 + i, temperature=t).rewards for i, t in enumerate(TEMPERATURES)]
