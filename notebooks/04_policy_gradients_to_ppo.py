@@ -675,7 +675,7 @@ assert study.holds("ends_forgotten_score", below=100) and study.holds("small_und
 
 # %% [markdown]
 # Two of them learn to fall, and the maximum hardly learns. The other two learn well, one of them more slowly: without the correct curve for comparison you would not notice. But some numbers have a known right value. A pole that stands still
-# has a value of about $1/(1-\gamma) = 100$; the critic that never bootstraps returns about half of it. The leak lowers every value. At 80 this does no harm, because a fall still counts 0. At −5 it is fatal, because then 0 is an improvement.
+# has a value of about $1/(1-\gamma) = 100$; the critic that never bootstraps returns about half of it. The baseline that is not detached lowers every value. At a value of 80 this does no harm, because a fall still counts 0. At a value of −5 it is fatal, because then 0 is an improvement.
 #
 # We can predict the half of 100. Rollouts are stretches of 128 steps, and the critic is trained on the λ-return with λ = .95. With $n$ steps left before the truncation this return is $G_1 = 1$ and $G_n = 1 + \gamma[(1-\lambda)v + \lambda G_{n-1}]$, where $v$ is the critic's value. The critic learns the mean, $v = \frac{1}{128}\sum_n G_n$.
 
