@@ -203,8 +203,8 @@ ax.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.17)
 plt.show()
 
 # %% [markdown]
-# At any time this looks like a ranking, but no player is better on average. With three equal players the distance between best and worst does not differ significantly (the chapter gives both, and the minimum detectable difference). It is the noise of a constant
-# step. A rating with one number per player cannot represent "beats *this* one". A test of fit detects the cycle: predict each
+# At any time this looks like a ranking, but no player is better on average. The distance between best and worst does not differ significantly from the distance among three equal players
+# (the chapter gives both, and the minimum detectable difference). For equal players it comes only from the noise of a constant step. A rating with one number per player cannot represent "beats *this* one". A test of fit detects the cycle: predict each
 # pair's win rate from the ratings and compare.
 
 # %%
