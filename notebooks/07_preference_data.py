@@ -26,7 +26,7 @@ predict = Predictions("07")
 # ## You label
 #
 # Type `a` or `b`, `t` for a tie, `n` if neither is good. Enter stops, and a simulated annotator labels the rest. Your labels are stored for the next run; `labelling.forget()` deletes
-# them. Eight of the pairs occur twice, in the other order. If you run this without a screen, the simulated annotator labels everything.
+# them. Eight of the pairs occur twice, in the other order. If the notebook runs where you cannot type, the simulated annotator labels everything.
 
 # %%
 labelling = Labelling("07", [item.shown for item in reader.items()], stand_in=reader.stand_in)
@@ -114,7 +114,7 @@ assert results.holds("warm_opening_alarm_alone_1000", above=0.3) and results.hol
 assert results.all_exceed("length_alarm_beside_counts_1000", "length_alarm_beside_gold_1000")
 
 # %% [markdown]
-# A trait that is correlated with quality looks like a bias. If a part of quality is not measured, another trait looks like a bias. The test answers only for the quality that you put beside it.
+# An attribute that is correlated with quality looks like a bias. If a part of quality is not measured, another attribute looks like a bias. The test answers only for the quality that you put beside it.
 #
 # ## Information in a ranking
 #
