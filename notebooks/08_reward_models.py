@@ -3,7 +3,7 @@
 #
 # A reward model gives a number to any completion. **What does the number mean, where in the completion does it come from, and when should we stop trusting it?**
 #
-# We begin with a question that needs no training, and with a bug that has cost people weeks. Then four heads read the same completion token by token. Last, a model reads the same pairs too often.
+# We begin with a question that needs no training, and with a bug that raises no error. Then four heads read the same completion token by token. Last, a model reads the same pairs too often.
 
 # %%
 import matplotlib.pyplot as plt
