@@ -138,7 +138,7 @@ assert abs(gone["k1_reward"] - 1.095) < 0.05 and gone["k3_reward"] > 2 and seen.
 assert gone["k1_loss"] > 5.5 and seen.holds("k1_loss_kl", above=5.5)
 
 # %% [markdown]
-# In the reward, k3 penalises the *difference* of two KLs that agree near the reference. k1 in the loss has no effect at all.
+# In the reward, k3 penalises the *difference* of two KLs that agree near the reference. k1 in the loss does not limit the KL.
 #
 # ## Fixed points, and a comparison at equal KL
 #
