@@ -465,7 +465,7 @@ assert runs["clip", 1].last["clip_fraction"] == 0
 # %% [markdown]
 # With one pass there is one objective, not four: at ratio 1 nothing is clipped, and all of them have the gradient of REINFORCE. The clip acts from the second update on. It does
 # not bound the ratio (look at the last column); it removes the gradient.
-# With sixteen passes over 64 samples at this learning rate the result depends on the seed. This is one seed. The text has five, and they do not show that the clip helps or harms.
+# With sixteen passes over 64 samples at this learning rate the result depends on the seed. This is one seed. The chapter has five, and they do not show that the clip helps or harms.
 #
 # ## From many tokens to one number
 #
