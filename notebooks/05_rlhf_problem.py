@@ -200,7 +200,7 @@ plt.show()
 
 # %% [markdown]
 # **What to notice.** No policy lies above the curve: no method can beat the frontier. RLOO converges to the frontier, at the point of
-# its β. GRPO with the same β converges elsewhere and a little below the curve, with more KL here at all four β (over five seeds, at the three larger β). So *the same β means different things in different methods*:
+# its β. GRPO with the same β converges elsewhere and a little below the curve, with more KL here at all four β (over five seeds the KL is higher at the three larger β; at β = ¼ the difference is not significant). So *the same β means different things in different methods*:
 # compare methods at equal KL, never at equal β. The right panel shows the gold reward. It falls while the proxy reward still rises.
 
 # %%
