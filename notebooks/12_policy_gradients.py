@@ -355,7 +355,8 @@ for price in (0.25, 0.5, 1.0):
 endings.reveal(best(reward, 0.25)[2])
 
 # %% [markdown]
-# With a grader that rewards length, no penalty and a small β, the optimum has nearly the full reward, nearly all its completions reach the limit, and none ends. Both penalties prevent this, each at a cost in reward.
+# With a grader that rewards length, no penalty and a small β, the optimum has nearly the full reward, nearly all its completions reach the limit, and none ends. At β = ½ both penalties,
+# for truncation and per token, make more completions end, each at a cost in reward. We did not compute them at a smaller β.
 #
 # Two ways to regularise a policy without a fixed β. *Pretraining texts* (here the reference's own completions) are kept probable in addition to the reward, without any KL. And a *controller* adapts β until the KL is half a nat.
 
